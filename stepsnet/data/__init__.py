@@ -1,0 +1,1 @@
+"""Readers of pictures and text, and the data sets that need no download."""

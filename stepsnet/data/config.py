@@ -1,0 +1,30 @@
+"""Where the data lies and how it is cut: the `data.*` keys of every recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+IMAGE_KINDS = ("image_folder", "tiny_imagenet", "cifar10", "fashion_mnist", "digits")
+TEXT_KINDS = ("text", "python_docs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """One data set. `kind` chooses the reader, `root` is its file or folder; the embedded kinds need no root."""
+
+    kind: str
+    root: str = ""
+    strict: bool = False
+    """An unreadable file stops the run instead of being named, counted and skipped."""
+    valid: str = ""
+    """Validation data when it lies apart from `root` (text files, or a folder of pictures); empty: found in or cut from `root`."""
+    valid_fraction: float = 0.1
+    """The part cut off for validation where the data brings no split of its own."""
+    img_size: int = 224
+    """Pictures: height and width that reach the model."""
+    crop_pct: float = 0.875
+    """Pictures in validation: the centre crop's share of the resized short side (1.0 means no border is cut away)."""
+    seq_len: int = 128
+    """Text: tokens a window, each with the next one as target."""
+    pattern: str = "**/*"
+    """Text: which files of a folder are read."""
