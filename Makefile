@@ -1,0 +1,32 @@
+# Every target sets itself up: .venv is made from requirements.lock, and made anew when that or pyproject.toml changes.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: setup demo test lint bench chaos
+
+setup: $(INSTALLED)
+
+demo: $(INSTALLED)
+	$(BIN)/stepsnet demo
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/import_time.py
+
+chaos: $(INSTALLED)
+	$(BIN)/python -m tools.chaos
+
+# The project is built by the setuptools of the lock (--no-build-isolation), so that nothing unpinned is fetched for it.
+$(INSTALLED): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --requirement requirements.lock
+	$(BIN)/python -m pip install --no-deps --no-build-isolation --editable .
+	touch $@

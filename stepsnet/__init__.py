@@ -1,0 +1,53 @@
+"""StepsNet: a residual network of one width becomes several of growing width, joined along channels.
+
+The public names load on first use (PEP 562), so that `import stepsnet` and `stepsnet --help` cost nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepsnet.errors import UsageError
+    from stepsnet.families import cost_of, create_model, list_models, load_model, save_model
+    from stepsnet.macro import ReverseStepsNet, StepPlan, StepsNet
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ReverseStepsNet",
+    "StepPlan",
+    "StepsNet",
+    "UsageError",
+    "__version__",
+    "cost_of",
+    "create_model",
+    "list_models",
+    "load_model",
+    "save_model",
+]
+
+_HOMES = {
+    "ReverseStepsNet": "stepsnet.macro",
+    "StepPlan": "stepsnet.macro",
+    "StepsNet": "stepsnet.macro",
+    "UsageError": "stepsnet.errors",
+    "cost_of": "stepsnet.families",
+    "create_model": "stepsnet.families",
+    "list_models": "stepsnet.families",
+    "load_model": "stepsnet.families",
+    "save_model": "stepsnet.families",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'stepsnet' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value  # the next access finds it without coming here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+"""The only rooms that know other libraries' insides. Nothing is imported here: each library is loaded when it is first used."""
