@@ -1,0 +1,116 @@
+"""Self-attention over a sequence of tokens: plain for pictures, causal with rotary positions and a cache for text.
+
+Shapes: B batch, N tokens (T new ones, S with those in the cache), C channels, H heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stepsnet.blocks.linear import Linear
+from stepsnet.errors import UsageError
+
+
+def head_dim(width: int, heads: int) -> int:
+    if heads < 1 or width % heads:
+        divisors = [h for h in range(1, width + 1) if width % h == 0]
+        raise UsageError(f"{heads} heads do not divide width {width}; numbers that do: {', '.join(map(str, divisors))}")
+    return width // heads
+
+
+def heads_for(width: int, target_dim: int, even: bool = False) -> int:
+    """The divisor of the width whose head dimension comes nearest `target_dim` (even where rotary positions need pairs)."""
+    dims = [d for d in range(1, width + 1) if width % d == 0 and not (even and d % 2)]
+    if not dims:
+        raise UsageError(f"width {width} has no even head dimension, which rotary positions need; take an even width")
+    return width // min(dims, key=lambda d: (abs(d - target_dim), d))
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention, (B, N, C) to (B, N, C), as in DeiT."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.head_dim = head_dim(width, heads)
+        self.qkv = Linear(width, 3 * width)
+        self.proj = Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        B, N, C = x.shape
+        q, k, v = self.qkv(x).view(B, N, 3, self.heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
+        x = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(x.transpose(1, 2).reshape(B, N, C))
+
+
+@dataclass
+class KeyValueCache:
+    """Keys and values of all earlier tokens, one pair a block, each at its block's own width."""
+
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """How many tokens it holds."""
+        return self.keys[0].shape[2] if self.keys else 0
+
+    def extend(self, block: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Append the new tokens' (B, H, T, D) of one block; returns all of that block's keys and values."""
+        if block == len(self.keys):
+            self.keys.append(k)
+            self.values.append(v)
+        else:
+            self.keys[block] = torch.cat((self.keys[block], k), dim=2)
+            self.values[block] = torch.cat((self.values[block], v), dim=2)
+        return self.keys[block], self.values[block]
+
+
+@dataclass
+class TextContext:
+    """What the blocks of a language model share in one pass: rotary tables by head dimension, the mask, and the cache if there is one."""
+
+    rotary: dict[int, tuple[Tensor, Tensor]]
+    mask: Tensor | None = None
+    cache: KeyValueCache | None = None
+
+
+def rotary_table(positions: Tensor, dim: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
+    """Cosine and sine (…, T, dim) for rotary positions (arXiv 2104.09864), in fp32; channel pairs are (i, i + dim/2) as in LLaMA."""
+    frequencies = base ** (-torch.arange(0, dim, 2, device=positions.device, dtype=torch.float32) / dim)
+    angles = positions.unsqueeze(-1).float() * frequencies
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+    cos, sin = table
+    first, second = x.chunk(2, dim=-1)
+    return x * cos.to(x.dtype) + torch.cat((-second, first), dim=-1) * sin.to(x.dtype)
+
+
+class CausalAttention(nn.Module):
+    """Multi-head self-attention that looks back only, with rotary positions and no biases (LLaMA); `block` is its place in the cache."""
+
+    def __init__(self, width: int, heads: int, block: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.head_dim = head_dim(width, heads)
+        self.block = block
+        self.qkv = Linear(width, 3 * width, bias=False)
+        self.proj = Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor, context: TextContext) -> Tensor:
+        B, T, C = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, self.heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
+        table = context.rotary[self.head_dim]
+        q, k = rotate(q, table), rotate(k, table)
+        if context.cache is not None:
+            k, v = context.cache.extend(self.block, k, v)
+        # Without a mask either every token is new (causal), or one new token looks at all that came before.
+        x = F.scaled_dot_product_attention(q, k, v, attn_mask=context.mask, is_causal=context.mask is None and T > 1)
+        return self.proj(x.transpose(1, 2).reshape(B, T, C))

@@ -1,0 +1,122 @@
+"""Transformer and Steps-Transformer language models, LLaMA style (arXiv 2302.13971): RMSNorm, rotary positions, SwiGLU, no biases (Table 4)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stepsnet.blocks.attention import CausalAttention, KeyValueCache, TextContext, heads_for, rotary_table
+from stepsnet.blocks.mlp import SwiGLU
+from stepsnet.blocks.residual import Place, Residual
+from stepsnet.cost import Cost, formulas
+from stepsnet.errors import UsageError
+from stepsnet.families.model import Depth, Join, Macro, Model, ResidualDesign, build_stage
+from stepsnet.families.plans import PlanLike, check_width, multiple_of, resolve_plans
+from stepsnet.families.registry import register
+from stepsnet.macro import StepPlan
+
+HEAD_DIM = 64
+round_width = multiple_of(16)
+
+
+class Block(nn.Module):
+    """Causal attention, then SwiGLU, each a residual branch behind its RMSNorm."""
+
+    def __init__(self, place: Place, residual: ResidualDesign = Residual) -> None:
+        super().__init__()
+        width = place.width
+        attention = CausalAttention(width, heads_for(width, HEAD_DIM, even=True), place.index)
+        self.attn = residual(nn.RMSNorm(width, eps=1e-6), attention, place)
+        self.mlp = residual(nn.RMSNorm(width, eps=1e-6), SwiGLU(width), place)
+
+    def forward(self, x: Tensor, context: TextContext) -> Tensor:
+        return self.mlp(self.attn(x, context))
+
+
+class Embedding(nn.Embedding):
+    """Token embedding, also the head's weight; normal 0.02 as in LLaMA."""
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=0.02)
+
+
+class Transformer(Model):
+    """Token ids (B, T) in, logits (B, T, vocab_size) out; the head is the embedding, transposed."""
+
+    family = "transformer"
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        depth: int,
+        plan: PlanLike = None,
+        vocab_size: int = 50000,
+        seq_len: int = 128,
+        drop_path_rate: float = 0.0,
+        join: Join = "plain",
+        macro: str = "steps",
+        residual: ResidualDesign = Residual,
+    ) -> None:
+        super().__init__()
+        (plan,) = self.plans = resolve_plans(plan, (StepPlan.residual(embed_dim, depth),), round_width)
+        check_width(plan, embed_dim, "the model")
+        self.input_size = (seq_len,)
+        self.vocab_size = vocab_size
+        self.embed = Embedding(vocab_size, embed_dim)
+        self.net = build_stage(plan, lambda place: Block(place, residual), Depth(plan.blocks, drop_path_rate), Macro(join, macro, residual))
+        self.norm = nn.RMSNorm(embed_dim, eps=1e-6)
+        self.head_dims = sorted({m.head_dim for m in self.modules() if isinstance(m, CausalAttention)})
+
+    def stem_names(self) -> tuple[str, ...]:
+        return ("embed.",)
+
+    def new_cache(self) -> KeyValueCache:
+        """An empty cache for `forward`: pass the same one with each further piece of the text."""
+        return KeyValueCache()
+
+    def forward(self, ids: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        return F.linear(self.forward_features(ids, cache), self.embed.weight)
+
+    def forward_features(self, ids: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        """The last hidden state (B, T, C), normalised. With a cache, `ids` are the tokens that follow those it holds."""
+        if ids.dim() != 2 or ids.is_floating_point():
+            raise UsageError(f"the language model takes token ids of shape (batch, tokens), got {tuple(ids.shape)} of {ids.dtype}")
+        T = ids.shape[1]
+        past = cache.length if cache is not None else 0
+        positions = torch.arange(past, past + T, device=ids.device)
+        mask = None
+        if past and T > 1:
+            mask = torch.ones(T, past + T, dtype=torch.bool, device=ids.device).tril(past)
+        context = TextContext({dim: rotary_table(positions, dim) for dim in self.head_dims}, mask, cache)
+        return self.norm(self.net(self.embed(ids), context))
+
+    def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
+        return torch.zeros(1, *(input_size or self.input_size), dtype=torch.long, device="meta")
+
+    def closed_form(self, input_size: tuple[int, ...] | None = None) -> Cost:
+        (tokens,) = input_size or self.input_size
+        (plan,) = self.plans
+        cost = Cost()
+        for width, depth in zip(plan.widths, plan.depths, strict=True):
+            hidden = round(8 * width / 3)
+            cost += formulas.block(
+                formulas.parameters(2 * width),
+                formulas.linear(width, 3 * width, tokens, bias=False),
+                formulas.attention(tokens, width),
+                formulas.linear(width, width, tokens, bias=False),
+                formulas.linear(width, 2 * hidden, tokens, bias=False),
+                formulas.linear(hidden, width, tokens, bias=False),
+            ) * depth
+        return cost + formulas.parameters(plan.width) + formulas.linear(plan.width, self.vocab_size, tokens, bias=False)
+
+
+register(Transformer, "transformer_30m", embed_dim=384, depth=6)
+register(Transformer, "transformer_44m", embed_dim=512, depth=6)
+register(Transformer, "transformer_63m", embed_dim=512, depth=12)
+register(Transformer, "steps_transformer_30m", embed_dim=384, depth=6, plan="192x6, 272x3, 384x3")
+register(Transformer, "steps_transformer_44m", embed_dim=512, depth=6, plan="256x6, 368x3, 512x3")
+register(Transformer, "steps_transformer_63m", embed_dim=512, depth=12, plan="256x12, 368x6, 512x6")
+register(Transformer, "test_transformer", embed_dim=32, depth=4, vocab_size=256, seq_len=32)
+register(Transformer, "test_steps_transformer", embed_dim=32, depth=4, plan="16x4, 24x2, 32x2", vocab_size=256, seq_len=32)

@@ -1,0 +1,178 @@
+"""ResNet (arXiv 1512.03385) and Steps-ResNet (Table 12). Maps are (B, C, H, W); channels-last memory works and is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from stepsnet.blocks.conv import BasicBranch, BottleneckBranch
+from stepsnet.blocks.embed import check_picture
+from stepsnet.blocks.linear import Conv2d
+from stepsnet.blocks.residual import Place, Residual
+from stepsnet.cost import Cost, formulas
+from stepsnet.families.model import Depth, Feature, Join, Macro, ResidualDesign, VisionModel, build_stage
+from stepsnet.families.plans import PlanLike, check_width, resolve_plans
+from stepsnet.families.registry import register
+from stepsnet.macro import StepPlan
+
+Branch = type[BasicBranch] | type[BottleneckBranch]
+
+
+class Block(nn.Module):
+    """ReLU(x + R(x)); the norms are inside the branch, so the residual part has none of its own."""
+
+    def __init__(self, place: Place, branch: Branch, residual: ResidualDesign = Residual) -> None:
+        super().__init__()
+        stream = place.width * branch.expansion
+        place = Place(stream, place.position, place.index, place.depth, place.drop_path)
+        self.conv = residual(nn.Identity(), branch(stream, stream // branch.expansion), place)
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.conv(x))
+
+
+class DownsamplingBlock(nn.Module):
+    """The block that opens a stage: another width and, but in the first stage, half the resolution. It is in no plan."""
+
+    def __init__(self, in_chans: int, width: int, stride: int, branch: Branch) -> None:
+        super().__init__()
+        out_chans = width * branch.expansion
+        self.branch = branch(in_chans, width, stride)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or in_chans != out_chans:
+            self.shortcut = nn.Sequential(Conv2d(in_chans, out_chans, 1, stride), nn.BatchNorm2d(out_chans))
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.shortcut(x) + self.branch(x))
+
+
+class Stage(nn.Module):
+    def __init__(self, opening: DownsamplingBlock, net: nn.Module) -> None:
+        super().__init__()
+        self.opening = opening
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(self.opening(x))
+
+
+class ResNet(VisionModel):
+    """`plan` is one plan a stage, of the blocks after the one that opens it, in bottleneck widths where there are bottlenecks."""
+
+    family = "resnet"
+
+    def __init__(
+        self,
+        *,
+        depths: Sequence[int],
+        bottleneck: bool = False,
+        embed_dim: int = 64,
+        plan: PlanLike = None,
+        img_size: int | tuple[int, int] = 224,
+        in_chans: int = 3,
+        num_classes: int = 1000,
+        drop_path_rate: float = 0.0,
+        global_pool: str = "avg",
+        join: Join = "plain",
+        macro: str = "steps",
+        residual: ResidualDesign = Residual,
+    ) -> None:
+        super().__init__()
+        self.branch: Branch = BottleneckBranch if bottleneck else BasicBranch
+        expansion = self.branch.expansion
+        plain = [StepPlan.residual(embed_dim * 2**stage, depth) for stage, depth in enumerate(depths)]
+        self.plans = resolve_plans(plan, plain, int)  # int: ResNet's √2 is rounded down, 90, 181, 362
+        self.input_size = (in_chans, img_size, img_size) if isinstance(img_size, int) else (in_chans, *img_size)
+        self.stem = nn.Sequential(
+            Conv2d(in_chans, embed_dim, 7, 2), nn.BatchNorm2d(embed_dim), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+        )
+        depth = Depth(sum(plan.blocks + 1 for plan in self.plans), drop_path_rate)
+        self.stages = nn.ModuleList()
+        streams = [embed_dim]
+        for index, (stage_plan, base) in enumerate(zip(self.plans, plain, strict=True)):
+            check_width(stage_plan, base.width, f"stage {index + 1}")
+            depth.next(base.width, 0)
+            opening = DownsamplingBlock(streams[-1], base.width, 2 if index else 1, self.branch)
+            streams.append(base.width * expansion)
+            net = build_stage(
+                stage_plan, lambda place: Block(place, self.branch, residual), depth, Macro(join, macro, residual), 1, expansion
+            )
+            self.stages.append(Stage(opening, net))
+        self.num_features = streams[-1]
+        self.set_features(Feature(f"stages.{index}", stream, 4 * 2**index) for index, stream in enumerate(streams[1:]))
+        self.reset_classifier(num_classes, global_pool)
+
+    def stem_names(self) -> tuple[str, ...]:
+        return ("stem.",)
+
+    def intermediates(self, x: Tensor, indices: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+        check_picture(x, self.input_size[0], 1)
+        x = self.stem(x)
+        maps = []
+        for index, stage in enumerate(self.stages):
+            x = stage(x)
+            if index in indices:
+                maps.append(x)
+        return x, maps
+
+    def pool(self, x: Tensor) -> Tensor:
+        if self.global_pool == "avg":
+            return x.mean(dim=(2, 3))
+        return x.amax(dim=(2, 3)) if self.global_pool == "max" else x
+
+    def closed_form(self, input_size: tuple[int, ...] | None = None) -> Cost:
+        in_chans, *sides = input_size or self.input_size
+
+        def half(sides: Sequence[int]) -> list[int]:
+            return [-(-side // 2) for side in sides]
+
+        stream = self.plans[0].width
+        sides = half(sides)
+        cost = formulas.conv(in_chans, stream, 7, sides[0] * sides[1]) + formulas.parameters(2 * stream)
+        sides = half(sides)
+        for index, plan in enumerate(self.plans):
+            before = sides[0] * sides[1]
+            sides = half(sides) if index else sides
+            pixels = sides[0] * sides[1]
+            cost += self.branch_cost(stream, plan.width, before, pixels)
+            out_chans = plan.width * self.branch.expansion
+            if index or stream != out_chans:
+                cost += formulas.conv(stream, out_chans, 1, pixels, layers=0) + formulas.parameters(2 * out_chans)
+            stream = out_chans
+            for width, depth in zip(plan.widths, plan.depths, strict=True):
+                cost += self.branch_cost(width * self.branch.expansion, width, pixels, pixels) * depth
+        return cost + formulas.linear(stream, self.num_classes, 1) if self.num_classes else cost
+
+    def branch_cost(self, in_chans: int, width: int, before: int, pixels: int) -> Cost:
+        """One block; `before` are the pixels ahead of its stride."""
+        if self.branch is BasicBranch:
+            first = formulas.conv(in_chans, width, 3, pixels)
+            return formulas.block(first, formulas.conv(width, width, 3, pixels), formulas.parameters(4 * width))
+        return formulas.block(
+            formulas.conv(in_chans, width, 1, before),
+            formulas.conv(width, width, 3, pixels),
+            formulas.conv(width, 4 * width, 1, pixels),
+            formulas.parameters(4 * width + 8 * width),
+        )
+
+
+register(ResNet, "resnet18", depths=(1, 1, 1, 1))
+register(ResNet, "resnet34", depths=(2, 3, 5, 2))
+register(ResNet, "resnet50", depths=(2, 3, 5, 2), bottleneck=True)
+# The ×0 steps keep their channels: the last slice passes untouched to the end of the stage.
+register(
+    ResNet,
+    "steps_resnet18",
+    depths=(1, 1, 1, 1),
+    plan="64x1; 128x1; 64x2, 90x1, 128x1, 181x1, 256x0; 64x2, 90x1, 128x1, 181x1, 256x1, 362x1, 512x0",
+)
+# Table 12 prints 64×1, 128×1 for the first two stages, a slip: the totals need 64×2, 128×3.
+STEPS_34 = "64x2; 128x3; 64x6, 90x3, 128x3, 181x3, 256x2; 64x2, 90x1, 128x1, 181x1, 256x1, 362x1, 512x1"
+register(ResNet, "steps_resnet34", depths=(2, 3, 5, 2), plan=STEPS_34)
+register(ResNet, "steps_resnet50", depths=(2, 3, 5, 2), bottleneck=True, plan=STEPS_34)
+TINY = {"depths": (1, 1, 1, 1), "embed_dim": 6, "img_size": 32, "num_classes": 10}
+register(ResNet, "test_resnet", **TINY)
+register(ResNet, "test_steps_resnet", **TINY, plan="6x1; 12x1; 12x2, 17x1, 24x0; 24x2, 33x1, 48x0")

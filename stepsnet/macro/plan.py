@@ -1,0 +1,89 @@
+"""A plan says how wide and how deep each step is. No torch here: plans are for people, planners and file headers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from stepsnet.errors import UsageError
+
+_STEP = re.compile(r"(\d+)\s*[x×]\s*(\d+)")
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """`widths[i]` channels and `depths[i]` blocks for step i, narrow to wide: "192x12, 272x6, 384x6"."""
+
+    widths: tuple[int, ...]
+    depths: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.widths or len(self.widths) != len(self.depths):
+            raise UsageError(f"a plan needs one depth per width and at least one step, got widths {self.widths} and depths {self.depths}")
+        if self.widths[0] < 1 or min(self.depths) < 0:
+            raise UsageError(f"the plan '{self}' needs positive widths and no negative depths")
+        for narrow, wide in zip(self.widths, self.widths[1:], strict=False):
+            if wide <= narrow:
+                raise UsageError(f"the plan '{self}' goes from width {narrow} to {wide}: every step must be wider than the one before")
+
+    @classmethod
+    def parse(cls, text: str) -> StepPlan:
+        """Read "192x12, 272x6, 384x6"; the inverse of `str(plan)`."""
+        steps = []
+        for part in text.split(","):
+            match = _STEP.fullmatch(part.strip())
+            if match is None:
+                raise UsageError(f"'{part.strip()}' in the plan '{text}' is not WIDTHxBLOCKS; a plan looks like '192x12, 272x6, 384x6'")
+            steps.append((int(match[1]), int(match[2])))
+        return cls(tuple(width for width, _ in steps), tuple(depth for _, depth in steps))
+
+    @classmethod
+    def residual(cls, width: int, depth: int) -> StepPlan:
+        """One step: the plain residual stack."""
+        return cls((width,), (depth,))
+
+    @classmethod
+    def default(cls, width: int, depth: int, steps: int, round_width: Callable[[float], int] = round) -> StepPlan:
+        """The paper's own plan for a plain stack of `depth` blocks of `width` (Sec. 4.1 and 5.5).
+
+        Each step is √2 narrower than the next. Half of a step's computation goes to the step before, which at half
+        the cost a block holds twice as many; an odd block moves along. So 384x12 becomes 192x12, 272x6, 384x6 and
+        ResNet-34's 256x5 becomes 64x6, 90x3, 128x3, 181x3, 256x2 (Tables 8, 12, 13).
+        """
+        if steps < 1:
+            raise UsageError(f"a plan of {steps} steps does not exist; the plain residual network has 1")
+        widths = [width if i == 0 else round_width(width / 2 ** (i / 2)) for i in range(steps)][::-1]
+        depths = [depth]
+        for _ in range(steps - 1):
+            first = depths[0]
+            depths = [2 * (first - first // 2), first // 2, *depths[1:]]
+        if widths[0] < 1 or any(a >= b for a, b in zip(widths, widths[1:], strict=False)):
+            raise UsageError(f"{steps} steps of √2 do not fit into width {width}: the narrow ones would be {widths}; ask for fewer steps")
+        return cls(tuple(widths), tuple(depths))
+
+    @property
+    def blocks(self) -> int:
+        return sum(self.depths)
+
+    @property
+    def width(self) -> int:
+        """The width of the last step, of the input and of the output."""
+        return self.widths[-1]
+
+    @property
+    def slices(self) -> tuple[int, ...]:
+        """d_i of Eq. 5: how many channels each step adds to those before it."""
+        return slices_of(self.widths)
+
+    def __len__(self) -> int:
+        return len(self.widths)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{width}x{depth}" for width, depth in zip(self.widths, self.depths, strict=False))
+
+
+def slices_of(widths: Iterable[int]) -> tuple[int, ...]:
+    """d_1 = C_1 and d_i = C_i - C_{i-1}."""
+    widths = tuple(widths)
+    return tuple(wide - narrow for narrow, wide in zip((0, *widths), widths, strict=False))
