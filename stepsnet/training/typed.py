@@ -1,0 +1,156 @@
+"""Nested dataclasses from words and from JSON: `key=value` with dotted keys, every value checked against the field's type."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from stepsnet.errors import UsageError, nearest
+
+Config = TypeVar("Config")
+
+_SPECIAL_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False, "none": None}
+
+
+def dotted_keys(kind: type, prefix: str = "") -> dict[str, Any]:
+    """Every key that can be set, with its type: {"lr": float, "optim.clip": float, …}. A dict field stands for itself."""
+    keys: dict[str, Any] = {}
+    for name, hint in _fields(kind).items():
+        if dataclasses.is_dataclass(hint):
+            keys |= dotted_keys(hint, f"{prefix}{name}.")  # type: ignore[arg-type]  # a dataclass hint here is a class, not an instance
+        else:
+            keys[prefix + name] = hint
+    return keys
+
+
+def override(config: Config, words: Sequence[str]) -> Config:
+    """A copy of `config` with each `key=value` applied; an unknown key or a value of the wrong type is a `UsageError`."""
+    kind = type(config)
+    known = dotted_keys(kind)
+    changes: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise UsageError(f"{word!r} is not of the form key=value{nearest(key, known)}.")
+        owner = next((k for k, hint in known.items() if get_origin(hint) is dict and key.startswith(f"{k}.")), None)
+        if owner is not None:  # a free-form dictionary: model_args.embed_dim=64
+            changes.setdefault(owner, {})[key.removeprefix(f"{owner}.")] = _guess(text)
+        elif key in known:
+            changes[key] = _parse(key, text, known)
+        else:
+            raise UsageError(f"There is no key {key!r}{nearest(key, known)}.")
+    return _replace(config, changes)
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """Plain dictionaries, lists and scalars, ready for JSON."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def from_dict(kind: type[Config], values: Mapping[str, Any], where: str = "") -> Config:
+    """The inverse of `to_dict`: unknown keys and wrong types are a `UsageError` that names the key; missing ones take their default."""
+    hints = _fields(kind)
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in hints:
+            raise UsageError(f"There is no key {where + name!r}{nearest(where + name, dotted_keys(kind, where))}.")
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            if not isinstance(value, Mapping):
+                raise UsageError(f"{where}{name} is {value!r}, but holds keys of its own: {', '.join(_fields(hint))}.")
+            given[name] = from_dict(hint, value, f"{where}{name}.")
+        else:
+            given[name] = _checked(where + name, value, hint)
+    missing = [
+        f.name
+        for f in dataclasses.fields(kind)  # type: ignore[arg-type]  # callers pass dataclasses
+        if f.name not in given and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise UsageError(f"The key {where}{missing[0]} is missing.")
+    return kind(**given)
+
+
+def _fields(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {f.name: hints[f.name] for f in dataclasses.fields(kind)}
+
+
+def _replace(config: Config, changes: Mapping[str, Any]) -> Config:
+    """Apply dotted changes with one `replace` a dataclass, so that its checks see the final values only."""
+    own: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for key, value in changes.items():
+        head, dot, rest = key.partition(".")
+        if dot:
+            nested.setdefault(head, {})[rest] = value
+        else:
+            current = getattr(config, head)
+            own[head] = {**current, **value} if isinstance(current, dict) else value
+    own |= {head: _replace(getattr(config, head), inner) for head, inner in nested.items()}
+    return dataclasses.replace(config, **own)  # type: ignore[type-var]
+
+
+def _parse(key: str, text: str, known: Mapping[str, Any]) -> Any:
+    """The value that `text` stands for: read as JSON, as a list without its brackets, or as it is, whichever the type allows first."""
+    hint = known[key]
+    for value in (_guess(text), _guess(f"[{text.strip('()')}]"), text):
+        try:
+            return _checked(key, value, hint)
+        except UsageError:
+            continue
+    choices = [str(c) for option in _alternatives(hint) if get_origin(option) is Literal for c in get_args(option)]
+    hints = nearest(text, choices) if choices else nearest(key, (k for k in known if k != key))
+    raise UsageError(f"{key} takes {describe(hint)}, not {text!r}{hints}.")
+
+
+def _guess(text: str) -> Any:
+    """JSON where it is JSON, a word for true, false or none, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return _SPECIAL_WORDS.get(text.lower(), text)
+
+
+def _checked(key: str, value: Any, hint: Any) -> Any:
+    """`value` if it fits one of the alternatives of `hint`, with 3 and 3.0 taken for each other."""
+    for option in _alternatives(hint):
+        origin, inner = get_origin(option), get_args(option)
+        if type(value) is option or (origin is dict and isinstance(value, dict)) or (origin is Literal and value in inner):
+            return value
+        if option is float and type(value) is int:
+            return float(value)
+        if option is int and type(value) is float and value.is_integer():
+            return int(value)
+        if origin is list and isinstance(value, list):
+            return [_checked(key, item, inner[0]) for item in value]
+        if origin is tuple and isinstance(value, (list, tuple)) and len(value) == len(inner):
+            return tuple(_checked(key, item, kind) for item, kind in zip(value, inner, strict=True))
+    raise UsageError(f"{key} takes {describe(hint)}, not {value!r}.")
+
+
+def _alternatives(hint: Any) -> list[Any]:
+    """The members of a union, the strictest first and `str`, which takes anything, last."""
+    options = list(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else [hint]
+    order = [types.NoneType, bool, int, float]
+    return sorted(options, key=lambda option: order.index(option) if option in order else 9 if option is str else 5)
+
+
+def describe(hint: Any) -> str:
+    """A type as the user would say it."""
+    words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "none"}
+    parts = []
+    for option in _alternatives(hint):
+        origin = get_origin(option)
+        if option in words:
+            parts.append(words[option])
+        elif origin is Literal:
+            parts.append(" or ".join(str(c) for c in get_args(option)))
+        elif origin is tuple:
+            parts.append(f"{len(get_args(option))} values separated by commas")
+        else:
+            parts.append("a list" if origin is list else "keys of its own")
+    return " or ".join(parts[1:] + parts[:1] if parts[0] == "none" else parts)
