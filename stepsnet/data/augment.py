@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stepsnet.errors import UsageError, nearest
+
+CROPS = ("none", "pad", "resized")
+
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentConfig:
@@ -33,6 +37,20 @@ class AugmentConfig:
     """Probability that a batch is mixed at all (given Mixup or CutMix)."""
     mix_switch: float = 0.5
     """Probability of CutMix where both are on."""
+
+    def __post_init__(self) -> None:
+        if self.crop not in CROPS:
+            raise UsageError(f"augment.crop is {self.crop!r}, but can be {', '.join(CROPS)}{nearest(self.crop, CROPS)}.")
+        for key in ("flip", "erasing", "mix_prob", "mix_switch"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise UsageError(f"augment.{key} is {getattr(self, key)}, but a probability lies between 0 and 1.")
+        for key in ("crop_padding", "color_jitter", "randaugment_std", "mixup", "cutmix"):
+            if getattr(self, key) < 0:
+                raise UsageError(f"augment.{key} is {getattr(self, key)}, but cannot be negative; 0 turns it off.")
+        if not 0 < self.crop_min_scale <= 1:
+            raise UsageError(f"augment.crop_min_scale is {self.crop_min_scale}, but is a share of the picture, above 0 and up to 1.")
+        if not 0 <= self.randaugment <= 10:
+            raise UsageError(f"augment.randaugment is {self.randaugment}, but the magnitude goes from 0 (off) to 10.")
 
 
 def deit_augment() -> AugmentConfig:

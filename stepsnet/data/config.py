@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stepsnet.errors import UsageError, nearest
+
 IMAGE_KINDS = ("image_folder", "tiny_imagenet", "cifar10", "fashion_mnist", "digits")
 TEXT_KINDS = ("text", "python_docs")
 
@@ -28,3 +30,15 @@ class DataConfig:
     """Text: tokens a window, each with the next one as target."""
     pattern: str = "**/*"
     """Text: which files of a folder are read."""
+
+    def __post_init__(self) -> None:
+        kinds = (*IMAGE_KINDS, *TEXT_KINDS)
+        if self.kind not in kinds:
+            raise UsageError(f"data.kind is {self.kind!r}, but can be {', '.join(kinds)}{nearest(self.kind, kinds)}.")
+        for key in ("img_size", "seq_len"):
+            if getattr(self, key) < 1:
+                raise UsageError(f"data.{key} is {getattr(self, key)}, but must be at least 1.")
+        if not 0 < self.valid_fraction < 1:
+            raise UsageError(f"data.valid_fraction is {self.valid_fraction}, but lies between 0 and 1.")
+        if not 0 < self.crop_pct <= 1:
+            raise UsageError(f"data.crop_pct is {self.crop_pct}, but is above 0 and up to 1.")

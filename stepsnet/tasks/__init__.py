@@ -1,1 +1,27 @@
-"""What is being learned: classification, language."""
+"""What is being learned: batch in, loss and metrics out."""
+
+from __future__ import annotations
+
+from stepsnet.data.augment import AugmentConfig
+from stepsnet.data.config import DataConfig
+from stepsnet.errors import UsageError, nearest
+from stepsnet.tasks.base import Task
+
+TASKS = ("classification", "language")
+
+
+def make_task(name: str, data: DataConfig, augment: AugmentConfig, seed: int, smoothing: float) -> Task:
+    """Read and check the data, and put the task together around it. All that can be wrong with the data is found here."""
+    if not 0 <= smoothing < 1:
+        raise UsageError(f"smoothing is {smoothing}, but lies between 0 and 1.")
+    if name == "classification":
+        from stepsnet.data.load import load_pictures
+        from stepsnet.tasks.classification import Classification
+
+        return Classification(load_pictures(data), data, augment, seed=seed, smoothing=smoothing)
+    if name == "language":
+        from stepsnet.data.load import load_text
+        from stepsnet.tasks.language import Language
+
+        return Language(load_text(data), data, seed=seed, smoothing=smoothing)
+    raise UsageError(f"there is no task {name!r}, but {', '.join(TASKS)}{nearest(name, TASKS)}.")

@@ -1,0 +1,38 @@
+"""Which reader belongs to which `data.kind`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stepsnet.data.arrays import load_cifar10, load_digits, load_fashion_mnist
+from stepsnet.data.config import DataConfig
+from stepsnet.data.images import load_image_folder, load_tiny_imagenet
+from stepsnet.data.pictures import Pictures
+from stepsnet.data.python_docs import load_python_docs
+from stepsnet.data.text import Text, load_text_files
+from stepsnet.errors import UsageError
+
+PICTURES: dict[str, Callable[[DataConfig], Pictures]] = {
+    "image_folder": load_image_folder,
+    "tiny_imagenet": load_tiny_imagenet,
+    "cifar10": load_cifar10,
+    "fashion_mnist": load_fashion_mnist,
+    "digits": load_digits,
+}
+TEXTS: dict[str, Callable[[DataConfig], Text]] = {"text": load_text_files, "python_docs": load_python_docs}
+
+
+def load_pictures(config: DataConfig) -> Pictures:
+    """The data set of pictures that the config names, checked, or a UsageError that says what is wrong with it."""
+    if config.kind not in PICTURES:
+        raise UsageError(f"data.kind={config.kind} is not a set of pictures; those are {', '.join(PICTURES)}.")
+    return PICTURES[config.kind](config)
+
+
+def load_text(config: DataConfig) -> Text:
+    """The text that the config names, checked, or a UsageError that says what is wrong with it."""
+    if config.kind not in TEXTS:
+        raise UsageError(f"data.kind={config.kind} is not text; that is {', '.join(TEXTS)}.")
+    text = TEXTS[config.kind](config)
+    text.check(config.seq_len)
+    return text

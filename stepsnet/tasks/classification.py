@@ -1,0 +1,101 @@
+"""Pictures in, classes out.
+
+Legend: B batch, C channels, H, W height and width, K classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stepsnet.data.augment import AugmentConfig
+from stepsnet.data.config import DataConfig
+from stepsnet.data.mixing import BatchMixer
+from stepsnet.data.pictures import PictureDataset, Pictures, PictureSample, PictureSource
+from stepsnet.data.transforms import make_transform
+from stepsnet.tasks.base import Batch, MapDataset
+
+
+class Classification:
+    """One label a picture: cross entropy with label smoothing, or with the soft targets that Mixup and CutMix leave."""
+
+    name = "classification"
+    unit = "images"
+    headline = "top1"
+    higher_is_better = True
+
+    def __init__(self, pictures: Pictures, data: DataConfig, augment: AugmentConfig, *, seed: int, smoothing: float) -> None:
+        self.pictures_name, self.classes, self.channels = pictures.name, pictures.classes, pictures.channels
+        self.mean, self.std, self.img_size, self.smoothing = pictures.mean, pictures.std, data.img_size, smoothing
+        self.mixer = BatchMixer(augment, len(self.classes), smoothing, seed)
+
+        def dataset(source: PictureSource, changes: AugmentConfig | None) -> PictureDataset:
+            transform = make_transform(source, changes, data, self.mean, self.std)
+            return PictureDataset(source, transform, seed=seed, strict=data.strict)
+
+        self.train: MapDataset = dataset(pictures.train, augment)
+        self.valid: MapDataset = dataset(pictures.valid, None)
+
+    def model_kwargs(self) -> dict[str, Any]:
+        return {"num_classes": len(self.classes), "in_chans": self.channels, "img_size": self.img_size}
+
+    def collate(self, samples: list[PictureSample | None]) -> Batch:
+        kept = [sample for sample in samples if sample is not None]
+        return {
+            "image": self._stack([sample.image for sample in kept]),
+            "target": torch.tensor([sample.label for sample in kept], dtype=torch.int64),
+            "ids": torch.tensor([sample.sample_id for sample in kept], dtype=torch.int64),
+        }
+
+    def _stack(self, images: list[Any]) -> Tensor:
+        """Arrays (H, W, C) are normalised here, a batch at once; tensors (C, H, W) already are."""
+        if not images:
+            return torch.empty(0, self.channels, self.img_size, self.img_size)
+        if isinstance(images[0], Tensor):
+            return torch.stack(images)
+        pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+        mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (self.mean, self.std))
+        return pixels.sub_(255 * mean).div_(255 * std)
+
+    def prepare(self, batch: Batch, step: int) -> Batch:
+        image, target = self.mixer(batch["image"], batch["target"], batch["ids"], step)
+        return {**batch, "image": image, "target": target}
+
+    def units(self, batch: Batch) -> int:
+        return len(batch["ids"])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        if len(batch["ids"]) == 0:
+            return self._loss_of_nothing(model, batch)
+        logits, target = model(batch["image"]).float(), batch["target"]
+        # Soft targets already contain the smoothing.
+        return F.cross_entropy(logits, target, label_smoothing=0.0 if target.ndim == 2 else self.smoothing)
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        with torch.no_grad():
+            logits = model(batch["image"]).float()
+        target = batch["target"]
+        hits = logits.topk(min(5, logits.shape[1]), dim=1).indices == target[:, None]
+        return {
+            "loss_sum": F.cross_entropy(logits, target, reduction="sum").double(),
+            "top1_sum": hits[:, 0].sum().double(),
+            "top5_sum": hits.sum().double(),
+            "count": torch.tensor(float(len(target)), dtype=torch.float64, device=logits.device),
+        }
+
+    def summary(self, totals: dict[str, float]) -> dict[str, float]:
+        count = max(totals["count"], 1.0)
+        return {key: totals[f"{key}_sum"] / count for key in ("loss", "top1", "top5")}
+
+    def describe(self) -> dict[str, Any]:
+        facts = {"data": self.pictures_name, "train_images": len(self.train), "valid_images": len(self.valid), "classes": len(self.classes)}
+        return {**facts, "input": [self.channels, self.img_size, self.img_size], "mean": list(self.mean), "std": list(self.std)}
+
+    def _loss_of_nothing(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Every picture of the batch was unreadable. The model still runs, because other ranks wait for its share of the gradients."""
+        blank = batch["image"].new_zeros(2, *batch["image"].shape[1:])
+        return model(blank).float().sum() * 0.0
