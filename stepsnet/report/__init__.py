@@ -1,0 +1,1 @@
+"""Tables, figures and self-contained HTML. This room draws what it is given and needs neither torch nor a network."""
