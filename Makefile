@@ -22,7 +22,7 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/import_time.py
 
 chaos: $(INSTALLED)
-	$(BIN)/python -m tools.chaos
+	$(BIN)/python benchmarks/chaos.py
 
 # The project is built by the setuptools of the lock (--no-build-isolation), so that nothing unpinned is fetched for it.
 $(INSTALLED): requirements.lock pyproject.toml

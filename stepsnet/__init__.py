@@ -41,12 +41,14 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'stepsnet' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value  # the next access finds it without coming here
-    return value
+if not TYPE_CHECKING:  # a type checker sees the imports above instead, and can tell a public name from a misspelt one
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'stepsnet' has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value  # the next access finds it without coming here
+        return value
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import cast
 
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
@@ -25,9 +26,10 @@ class OnlyContract(Contract):
     as_package = fields.BooleanField(required=False, default=True)
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002  (the signature is import-linter's)
-        room, packages, faces = str(self.room), _strings(self.may_import), _strings(self.public_face_of)
+        # The attributes are fields where they are declared and plain values here, hence the casts.
+        room, packages, faces = cast(str, self.room), set(cast(list[str], self.may_import)), set(cast(list[str], self.public_face_of))
         modules = {room} & graph.modules
-        if self.as_package:
+        if cast(bool, self.as_package):
             modules |= {module for module in graph.modules if _is_inside(module, room)}
             packages |= {room}
         unwanted = [
@@ -43,14 +45,9 @@ class OnlyContract(Contract):
     def render_broken_contract(self, check: ContractCheck) -> None:
         for sentence in check.metadata["unwanted"]:
             output.print_error(sentence)
-        allowed = sorted(_strings(self.may_import) | _strings(self.public_face_of))
+        allowed = [*cast(list[str], self.may_import), *cast(list[str], self.public_face_of)]
         output.print(f"{self.room} may import: {', '.join(allowed) or 'nothing'}.")
 
 
 def _is_inside(module: str, package: str) -> bool:
     return module.startswith(f"{package}.")
-
-
-def _strings(field: object) -> set[str]:
-    assert isinstance(field, list)  # a field is a descriptor before import-linter puts the configured value in its place
-    return {str(item) for item in field}

@@ -1,7 +1,7 @@
 """The entry of the command line: finds the command, hands over, and turns what goes wrong into an exit code.
 
-A command is a module with `SUMMARY`, `DESCRIPTION`, `add_arguments(parser)` and `run(args) -> exit code`. The table below repeats
-the summaries so that `stepsnet --help` needs none of these modules; a test holds the two together.
+A command is a module of this room with `SUMMARY`, `DESCRIPTION`, `add_arguments(parser)` and `run(args) -> exit code`. It imports
+torch only when it runs, so that `stepsnet --help` can ask every one of them for its summary and still answer at once.
 """
 
 from __future__ import annotations
@@ -16,21 +16,10 @@ from typing import NoReturn, Protocol, cast
 from stepsnet import __version__
 from stepsnet.errors import UsageError, nearest
 
-COMMANDS: dict[str, dict[str, str]] = {
-    "See it": {
-        "demo": "train deep networks of equal cost, plain and in steps, and compare them (minutes)",
-    },
-    "Look at models": {
-        "models": "list every model that has a name",
-        "info": "draw one model and count its blocks, layers, parameters and MACs",
-        "reproduce": "print a table of the paper with our figures beside its own",
-    },
-    "Train": {
-        "train": "train a model by a recipe, on one process or many",
-        "resume": "continue a run that was stopped, exactly where it stopped",
-        "eval": "evaluate the weights of a run",
-        "runs": "list the runs in a folder with their results",
-    },
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "See it": ("demo",),
+    "Look at models": ("models", "info", "reproduce"),
+    "Train": ("train", "resume", "eval", "runs"),
 }
 
 INTRODUCTION = """\
@@ -107,8 +96,6 @@ def load(name: str) -> Command:
 
 def help_text() -> str:
     """What `stepsnet --help` says."""
-    groups = [
-        "\n".join([f"{title}:", *(f"  {name:<11}{summary}" for name, summary in commands.items())]) for title, commands in COMMANDS.items()
-    ]
+    groups = ["\n".join([f"{title}:", *(f"  {name:<11}{load(name).SUMMARY}" for name in names)]) for title, names in COMMANDS.items()]
     usage = "Usage: stepsnet COMMAND …      `stepsnet COMMAND --help` explains a command, `stepsnet --version` says the version."
     return "\n\n".join([INTRODUCTION, usage, *groups, EXAMPLES])

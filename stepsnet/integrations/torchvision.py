@@ -16,7 +16,6 @@ registered for it on the library that `_declare_operators` returns: that is the 
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.util
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder
@@ -38,7 +37,8 @@ def import_torchvision() -> ModuleType:
     if "torchvision" in sys.modules:
         return sys.modules["torchvision"]
     _forget_torchvision()  # somebody's failed attempt leaves submodules behind, which believe that there are no operators
-    if _is_installed() and not _compiled_operators_load():
+    package = importlib.util.find_spec("torchvision")
+    if package is not None and package.origin is not None and not _compiled_operators_load(Path(package.origin).parent):
         _declare_operators()
     try:
         return require("torchvision", extra="vision")
@@ -47,17 +47,9 @@ def import_torchvision() -> ModuleType:
         raise
 
 
-def _is_installed() -> bool:
-    return importlib.util.find_spec("torchvision") is not None
-
-
-def _compiled_operators_load() -> bool:
+def _compiled_operators_load(folder: Path) -> bool:
     """Whether torch can load the library `_C` in torchvision's folder, found and loaded as torchvision itself is about to do."""
-    package = importlib.util.find_spec("torchvision")
-    if package is None or package.origin is None:
-        return False
-    finder = FileFinder(str(Path(package.origin).parent), (ExtensionFileLoader, EXTENSION_SUFFIXES))
-    library = finder.find_spec("_C")
+    library = FileFinder(str(folder), (ExtensionFileLoader, EXTENSION_SUFFIXES)).find_spec("_C")
     if library is None or library.origin is None:
         return False
     try:
