@@ -181,3 +181,12 @@ register_sizes(Swin, "swin")
 for blocks, width in {24: 68, 48: 48, 72: 39, 96: 34}.items():
     unit = blocks // 12
     register(Swin, f"swin_deep_d{blocks}", embed_dim=width, depths=(unit, unit, 9 * unit, unit))
+# 14 blocks: stage 4 four blocks deep and 544 wide, the rest plain. The paper does not print the plans of 48, 64 and 96 blocks; these are
+# reconstructed: its √2 widths, depths that fall from narrow to wide, blocks exact, and parameters and MACs that round to the printed 28.8 M, 4.6 G.
+RECONSTRUCTED = {
+    48: "68x10, 96x8, 136x6, 192x4, 272x3, 384x2; 192x4, 272x3, 384x2, 544x2",
+    64: "96x12, 136x7, 192x4, 272x3, 384x2; 96x14, 136x8, 192x4, 272x3, 384x2, 544x1",
+    96: "68x28, 96x16, 136x8, 192x4, 272x2, 384x1; 96x14, 136x8, 192x5, 272x3, 384x2, 544x1",
+}
+for blocks, stages in {14: "384x6; 544x4", **RECONSTRUCTED}.items():
+    register(Swin, f"steps_swin_deep_d{blocks}", embed_dim=96, depths=(2, 2, 6, 2), plan=f"96x2; 192x2; {stages}")
