@@ -1,4 +1,4 @@
-# Every target sets itself up: .venv is made from requirements.lock, and made anew when that or pyproject.toml changes.
+# Every target sets itself up: .venv is made from requirements.lock, and brought up to date when that or pyproject.toml changes.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
