@@ -121,7 +121,7 @@ class PictureDataset:
     def __init__(self, source: PictureSource, transform: Transform, *, seed: int, strict: bool) -> None:
         self.source, self.transform, self.seed, self.strict = source, transform, seed, strict
         # In shared memory, so that what a loader worker could not read is known to the process that trains.
-        self._unreadable = torch.zeros(len(source.labels), dtype=torch.bool).share_memory_()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        self._unreadable = torch.zeros(len(source.labels), dtype=torch.bool).share_memory_()
 
     def __len__(self) -> int:
         return len(self.source.labels)

@@ -40,7 +40,7 @@ class Task(Protocol):
     valid: MapDataset
 
     def model_kwargs(self) -> dict[str, Any]:
-        """What the data dictates to the model: num_classes, in_chans and img_size, or vocab_size."""
+        """What the data dictates to the model: num_classes, in_chans and img_size, or vocab_size and seq_len."""
 
     def collate(self, samples: list[Any]) -> Batch:
         """One batch of the samples that are not None. If none is left, the batch has zero rows, which `loss` and `evaluate` accept."""

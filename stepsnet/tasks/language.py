@@ -35,7 +35,7 @@ class Language:
         self.valid: MapDataset = TextWindows(text.valid, data.seq_len, None)
 
     def model_kwargs(self) -> dict[str, Any]:
-        return {"vocab_size": VOCABULARY}
+        return {"vocab_size": VOCABULARY, "seq_len": self.seq_len}
 
     def collate(self, samples: list[TextSample | None]) -> Batch:
         kept = [sample for sample in samples if sample is not None]

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepsnet.data.augment import AugmentConfig
+from stepsnet.data.config import IMAGE_KINDS, TEXT_KINDS, DataConfig
+from stepsnet.data.load import PICTURES, TEXTS
+from stepsnet.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"kind": "cifar01"}, "nearest: cifar10"),
+        ({"kind": "text", "seq_len": 0}, "data.seq_len is 0"),
+        ({"kind": "digits", "img_size": -1}, "data.img_size is -1"),
+        ({"kind": "text", "valid_fraction": 1.0}, "data.valid_fraction is 1.0"),
+        ({"kind": "image_folder", "crop_pct": 1.2}, "data.crop_pct is 1.2"),
+    ],
+)
+def test_impossible_data_is_refused_with_its_key(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        DataConfig(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"crop": "resize"}, "nearest: resized"),
+        ({"flip": 1.5}, "augment.flip is 1.5"),
+        ({"cutmix": -1.0}, "augment.cutmix is -1.0"),
+        ({"crop_min_scale": 0.0}, "augment.crop_min_scale is 0.0"),
+        ({"randaugment": 11}, "augment.randaugment is 11"),
+    ],
+)
+def test_impossible_augmentation_is_refused_with_its_key(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        AugmentConfig(**changes)
+
+
+def test_every_kind_has_a_reader() -> None:
+    assert (set(PICTURES), set(TEXTS)) == (set(IMAGE_KINDS), set(TEXT_KINDS))

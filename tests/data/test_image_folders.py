@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stepsnet.data.config import DataConfig
+from stepsnet.data.images import load_image_folder, load_tiny_imagenet
+from stepsnet.data.pictures import FileSource, PictureDataset, Pictures
+from stepsnet.errors import UsageError
+
+MakePicture = Callable[[Path], Path]
+
+
+def folder(root: Path, **changes: object) -> Pictures:
+    return load_image_folder(DataConfig(kind="image_folder", root=str(root), **changes))  # type: ignore[arg-type]
+
+
+def names(source: object) -> list[str]:
+    assert isinstance(source, FileSource)
+    return [os.fsdecode(bytes(name)) for name in source.names]
+
+
+@pytest.fixture
+def split_folders(tmp_path: Path, make_picture: MakePicture) -> Path:
+    for name in ("train/cat/1.jpg", "train/cat/deep/2.PNG", "train/dog/1.png", "val/cat/9.png", "val/dog/8.png"):
+        make_picture(tmp_path / name)
+    (tmp_path / "train/dog/notes.txt").write_text("no picture")
+    return tmp_path
+
+
+def test_classes_are_the_sorted_folders_and_pictures_are_found_at_any_depth(split_folders: Path) -> None:
+    pictures = folder(split_folders)
+    assert pictures.classes == ("cat", "dog")
+    assert names(pictures.train) == ["cat/1.jpg", "cat/deep/2.PNG", "dog/1.png"]
+    assert pictures.train.labels.tolist() == [0, 0, 1]
+    assert names(pictures.valid) == ["cat/9.png", "dog/8.png"]
+
+
+def test_validation_can_lie_elsewhere_and_leave_out_a_class(split_folders: Path, tmp_path: Path, make_picture: MakePicture) -> None:
+    make_picture(tmp_path / "elsewhere/dog/1.png")
+    pictures = folder(split_folders, valid=str(tmp_path / "elsewhere"))
+    assert pictures.valid.labels.tolist() == [1]
+
+
+def test_without_a_split_a_part_of_each_class_is_set_aside(tmp_path: Path, make_picture: MakePicture) -> None:
+    for number in range(10):
+        make_picture(tmp_path / f"a/{number}.png")
+        make_picture(tmp_path / f"b/{number}.png")
+    pictures = folder(tmp_path, valid_fraction=0.2)
+    assert pictures.valid.labels.tolist() == [0, 0, 1, 1]
+    assert not set(names(pictures.train)) & set(names(pictures.valid))
+    assert len(pictures.train.labels) == 16
+
+
+def test_an_empty_class_is_named_before_the_first_step(split_folders: Path) -> None:
+    (split_folders / "train/emu").mkdir()
+    with pytest.raises(UsageError, match="train/emu has no pictures"):
+        folder(split_folders)
+
+
+def test_a_class_that_only_validation_has_is_named(split_folders: Path, make_picture: MakePicture) -> None:
+    make_picture(split_folders / "val/emu/1.png")
+    with pytest.raises(UsageError, match="class 'emu'"):
+        folder(split_folders)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere is not a folder"):
+        folder(tmp_path / "nowhere")
+
+
+def test_a_folder_without_classes_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no folders"):
+        folder(tmp_path)
+
+
+def test_a_missing_validation_folder_is_named(tmp_path: Path, make_picture: MakePicture) -> None:
+    make_picture(tmp_path / "train/a/1.png")
+    with pytest.raises(UsageError, match="none of val, valid"):
+        folder(tmp_path)
+
+
+def test_one_picture_is_too_few_to_split(tmp_path: Path, make_picture: MakePicture) -> None:
+    make_picture(tmp_path / "a/only.png")
+    with pytest.raises(UsageError, match=r"only\.png has one picture"):
+        folder(tmp_path)
+
+
+def broken(root: Path, make_picture: MakePicture, *, strict: bool) -> PictureDataset:
+    """Three pictures: a good one, one cut off, and one that is no picture."""
+    make_picture(root / "a/0.png")
+    whole = make_picture(root / "a/1.png").read_bytes()
+    (root / "a/1.png").write_bytes(whole[: len(whole) // 2])
+    (root / "a/2.jpg").write_bytes(b"this is not a picture")
+    source = FileSource(root, [("a/0.png", 0), ("a/1.png", 0), ("a/2.jpg", 0)])
+    return PictureDataset(source, lambda picture, seed: picture, seed=0, strict=strict)
+
+
+def test_unreadable_pictures_are_named_counted_once_and_skipped(
+    tmp_path: Path, make_picture: MakePicture, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = broken(tmp_path, make_picture, strict=False)
+    with caplog.at_level(logging.WARNING, logger="stepsnet.data"):
+        samples = [dataset[epoch, index] for epoch in (0, 1) for index in range(3)]
+    assert [sample is None for sample in samples] == [False, True, True, False, True, True]
+    assert dataset.skipped == 2
+    assert [str(tmp_path / "a/1.png") in caplog.text, str(tmp_path / "a/2.jpg") in caplog.text] == [True, True]
+    assert len(caplog.records) == 2
+
+
+def test_an_unreadable_picture_stops_a_strict_run_with_its_path(tmp_path: Path, make_picture: MakePicture) -> None:
+    dataset = broken(tmp_path, make_picture, strict=True)
+    with pytest.raises(UsageError, match=r"a/2\.jpg"):
+        dataset[0, 2]
+
+
+def test_what_a_worker_skips_is_counted_in_the_process_that_trains(tmp_path: Path, make_picture: MakePicture) -> None:
+    dataset = broken(tmp_path, make_picture, strict=False)
+    worker = multiprocessing.get_context("fork").Process(target=dataset.__getitem__, args=((0, 1),))
+    worker.start()
+    worker.join()
+    assert dataset.skipped == 1
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, make_picture: MakePicture) -> Path:
+    root = tmp_path / "tiny-imagenet-200"
+    for name in ("train/n01/images/n01_0.JPEG", "train/n02/images/n02_0.JPEG", "val/images/val_0.JPEG", "val/images/val_1.JPEG"):
+        make_picture(root / name)
+    (root / "train/n01/n01_boxes.txt").write_text("n01_0.JPEG\t0\t0\t9\t9\n")
+    (root / "val/val_annotations.txt").write_text("val_0.JPEG\tn02\t0\t0\t9\t9\nval_1.JPEG\tn01\t0\t0\t9\t9\n")
+    return tmp_path
+
+
+def test_tiny_imagenet_takes_validation_classes_from_its_list(tiny: Path) -> None:
+    pictures = load_tiny_imagenet(DataConfig(kind="tiny_imagenet", root=str(tiny)))
+    assert pictures.classes == ("n01", "n02")
+    assert pictures.train.labels.tolist() == [0, 1]
+    assert pictures.valid.labels.tolist() == [1, 0]
+    assert pictures.valid.read(0).size == (24, 20)
+
+
+def test_tiny_imagenet_names_the_line_of_an_unknown_class(tiny: Path) -> None:
+    (tiny / "tiny-imagenet-200/val/val_annotations.txt").write_text("val_0.JPEG\tn01\t0\nval_1.JPEG\tn99\t0\n")
+    with pytest.raises(UsageError, match="line 2"):
+        load_tiny_imagenet(DataConfig(kind="tiny_imagenet", root=str(tiny)))
+
+
+def test_tiny_imagenet_names_the_missing_list(tiny: Path) -> None:
+    (tiny / "tiny-imagenet-200/val/val_annotations.txt").unlink()
+    with pytest.raises(UsageError, match=r"val_annotations\.txt is missing"):
+        load_tiny_imagenet(DataConfig(kind="tiny_imagenet", root=str(tiny)))
