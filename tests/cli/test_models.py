@@ -1,0 +1,84 @@
+"""`stepsnet models`, `info` and `reproduce`, called as a user calls them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stepsnet.cli.main import main
+
+
+def test_models_lists_names_with_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "test_*", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {"test_deit", "test_steps_swin"} <= {row["name"] for row in rows}
+    assert all(row["params"] <= 100_000 for row in rows)
+
+
+def test_models_as_a_table_is_not_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "steps_deit_deep_d96"]) == 0
+    assert "34x24, 48x12, 68x12, 96x12, 136x12, 192x12, 272x12" in capsys.readouterr().out
+
+
+def test_info_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "steps_deit_small", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures | {"blocks": 24, "layers": 122, "params": 22_090_312, "macs": 4_729_185_984} == figures
+    assert (figures["name"], figures["family"], figures["plan"]) == ("steps_deit_small", "deit", "192x12, 272x6, 384x6")
+
+
+def test_info_counts_another_plan_and_size(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "deit_small", "--plan", "3", "--img-size", "32", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["plan"] == "192x12, 272x6, 384x6"
+    assert figures["input_size"] == [3, 32, 32]
+    assert figures["macs"] < 200_000_000
+
+
+def test_info_draws_one_bar_a_step_as_wide_as_the_step(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "steps_deit_small"]) == 0
+    bars = [line for line in capsys.readouterr().out.splitlines() if line.endswith("blocks") and "█" in line]
+    lengths = [line.count("█") + line.count("▓") for line in bars]
+    assert [line.split("  ")[-1] for line in bars] == ["12 blocks", "6 blocks", "6 blocks"]
+    assert lengths[0] == pytest.approx(lengths[2] * 192 / 384, abs=1)
+    assert lengths[1] == pytest.approx(lengths[2] * 272 / 384, abs=1)
+
+
+def test_reproduce_prints_our_figures_beside_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "table8", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    last = table["rows"][-1]
+    assert last["printed"]["layers"] == "182"
+    assert last["ours"]["layers"] == 182
+    assert main(["reproduce", "table8"]) == 0
+    assert "= 182" in capsys.readouterr().out
+
+
+def test_reproduce_shows_exceptions_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "table5a"]) == 0
+    assert "! 2.6 G" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (["info", "deit_smal"], ["deit_smal", "deit_small"]),
+        (["info", "deit_small", "--plan", "192x12, 272x6"], ["272", "384"]),
+        (["info", "deit_small", "--plan", "272x6, 192x12, 384x6"], ["272", "192", "wider"]),
+        (["info", "deit_small", "--plan", "192by12"], ["192by12", "192x12"]),
+        (["info", "swin_tiny", "--plan", "96x2; 192x2"], ["4 stages", "2"]),
+        (["info", "deit_small", "--img-size", "8"], ["8×8", "16×16"]),
+        (["info", "transformer_30m", "--img-size", "32"], ["img_size"]),
+        (["models", "nothing*"], ["nothing*"]),
+        (["reproduce", "table99"], ["table99", "table9"]),
+    ],
+)
+def test_a_mistake_gets_one_sentence_and_exit_code_2(words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "Traceback" not in said.err
+    for fact in facts:
+        assert fact in said.err
