@@ -13,6 +13,8 @@ from stepsnet.data.augment import AugmentConfig
 from stepsnet.data.rng import mix, torch_seeded
 from stepsnet.integrations.torchvision import import_torchvision
 
+_MIXING = 0x313  # keeps these draws apart from those of single samples
+
 
 @dataclass(frozen=True)
 class BatchMixer:
@@ -27,7 +29,7 @@ class BatchMixer:
         augment = self.augment
         if not (augment.mixup or augment.cutmix) or len(images) == 0:
             return images, target
-        with torch_seeded(mix(self.seed, step, int(ids[0]))):
+        with torch_seeded(mix(self.seed, _MIXING, step, int(ids[0]))):
             if float(torch.rand(())) >= augment.mix_prob:
                 return images, target
             both = bool(augment.mixup and augment.cutmix)

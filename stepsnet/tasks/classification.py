@@ -69,15 +69,15 @@ class Classification:
         return len(batch["ids"])
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        if len(batch["ids"]) == 0:
-            return self._loss_of_nothing(model, batch)
-        logits, target = model(batch["image"]).float(), batch["target"]
+        logits, target = _logits(model, batch["image"]), batch["target"]
+        if len(logits) == 0:
+            return logits.sum()  # zero, and so is its gradient
         # Soft targets already contain the smoothing.
         return F.cross_entropy(logits, target, label_smoothing=0.0 if target.ndim == 2 else self.smoothing)
 
     def evaluate(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         with torch.no_grad():
-            logits = model(batch["image"]).float()
+            logits = _logits(model, batch["image"])
         target = batch["target"]
         hits = logits.topk(min(5, logits.shape[1]), dim=1).indices == target[:, None]
         return {
@@ -95,7 +95,9 @@ class Classification:
         facts = {"data": self.pictures_name, "train_images": len(self.train), "valid_images": len(self.valid), "classes": len(self.classes)}
         return {**facts, "input": [self.channels, self.img_size, self.img_size], "mean": list(self.mean), "std": list(self.std)}
 
-    def _loss_of_nothing(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Every picture of the batch was unreadable. The model still runs, because other ranks wait for its share of the gradients."""
-        blank = batch["image"].new_zeros(2, *batch["image"].shape[1:])
-        return model(blank).float().sum() * 0.0
+
+def _logits(model: nn.Module, images: Tensor) -> Tensor:
+    """(B, K). If every picture of a batch was unreadable, the model still runs, because other ranks wait for its part in a step."""
+    if len(images):
+        return model(images).float()
+    return model(images.new_zeros(2, *images.shape[1:])).float()[:0]
