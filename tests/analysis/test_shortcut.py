@@ -1,0 +1,150 @@
+"""γ against its definition, on networks whose γ is known by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stepsnet.analysis import shortcut_ratio
+from stepsnet.errors import UsageError
+from stepsnet.families import create_model
+from stepsnet.families.model import Model
+from stepsnet.macro import ReverseStepsNet, Stack, StepsNet
+
+
+class Scale(nn.Module):
+    """A block that multiplies its channels."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
+def make(name: str) -> Model:
+    model = create_model(name)
+    assert isinstance(model, Model)
+    return model
+
+
+def sigma(z: Tensor, dim: int = -1) -> Tensor:
+    return z.std(dim, correction=0)
+
+
+def ratio(z_0: Tensor, z: Tensor, dim: int = -1) -> float:
+    return float((sigma(z_0, dim) / sigma(z, dim)).mean())
+
+
+def test_one_step_is_the_ratio_of_deviations() -> None:
+    net = StepsNet([Stack([Scale(2.0), Scale(2.0)])], [6])
+    found = shortcut_ratio(net, torch.randn(3, 5, 6))
+    assert found.gamma == pytest.approx([0.5, 0.25])
+    assert found.mean == pytest.approx(0.375)
+
+
+def test_waiting_slices_belong_to_the_state() -> None:
+    x = torch.randn(2, 7, 6)
+    net = StepsNet([Stack([Scale(3.0)]), Stack([Scale(2.0)])], [4, 6])
+    waiting = torch.cat((3 * x[..., :4], x[..., 4:]), dim=-1)
+    done = torch.cat((6 * x[..., :4], 2 * x[..., 4:]), dim=-1)
+    assert shortcut_ratio(net, x).gamma == pytest.approx([ratio(x, waiting), ratio(x, done)])
+
+
+def test_slices_waiting_for_a_matched_join_are_still_raw() -> None:
+    x = torch.randn(2, 7, 6)
+    nets = [StepsNet([Stack([Scale(3.0)]), Stack([Scale(1.0)])], [4, 6], join=join) for join in ("plain", "matched")]
+    plain, matched = (shortcut_ratio(net, x) for net in nets)
+    assert plain.gamma[0] == pytest.approx(matched.gamma[0])
+    assert plain.gamma[1] > matched.gamma[1]
+
+
+def test_channels_may_lie_anywhere() -> None:
+    x = torch.randn(2, 6, 4, 4)
+    waiting = torch.cat((3 * x[:, :4], x[:, 4:]), dim=1)
+    found = shortcut_ratio(StepsNet([Stack([Scale(3.0)]), Stack([])], [4, 6], channel_dim=1), x)
+    assert found.gamma == pytest.approx([ratio(x, waiting, 1)])
+
+
+def test_the_reverse_state_keeps_the_channels_that_are_done() -> None:
+    x = torch.randn(2, 7, 6)
+    net = ReverseStepsNet([Stack([Scale(2.0)]), Stack([Scale(5.0)])], [6, 4])
+    last = torch.cat((10 * x[..., :4], 2 * x[..., 4:]), dim=-1)
+    assert shortcut_ratio(net, x).gamma == pytest.approx([0.5, ratio(x, last)])
+
+
+@pytest.mark.parametrize("name", ["test_steps_deit", "test_steps_swin", "test_steps_resnet", "test_deit"])
+def test_every_block_of_our_models_has_a_number(name: str) -> None:
+    model = make(name)
+    gamma = shortcut_ratio(model, torch.randn(2, 3, 32, 32)).gamma
+    assert len(gamma) == len(model.blocks_in_order())
+    assert all(0 < value < math.inf for value in gamma)
+
+
+def test_each_stage_has_a_start_of_its_own() -> None:
+    model = make("test_swin")
+    found = shortcut_ratio(model, torch.randn(1, 3, 32, 32))
+    stages = [plan.blocks for plan in model.plans]
+    starts = [found.sigma_0[sum(stages[:number])] for number in range(len(stages))]
+    assert len(set(starts)) == len(stages)
+
+
+def test_a_language_model_takes_ids() -> None:
+    gamma = shortcut_ratio(create_model("test_steps_transformer"), torch.randint(0, 256, (2, 16))).gamma
+    assert len(gamma) == 8
+
+
+class Foreign(nn.Module):
+    """Somebody's network: its blocks return tuples and get their state by keyword; in the middle the width changes."""
+
+    class Block(nn.Module):
+        def forward(self, *, hidden: Tensor) -> tuple[Tensor, None]:
+            return 2 * hidden, None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(self.Block() for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, layer in enumerate(self.layers):
+            x = x[..., :4] if number == 2 else x
+            x = layer(hidden=x)[0]
+        return x
+
+
+def test_a_foreign_network_names_its_blocks() -> None:
+    model = Foreign()
+    assert shortcut_ratio(model, torch.randn(2, 3, 8), blocks=model.layers).gamma == pytest.approx([0.5, 0.25, 0.5, 0.25])
+
+
+def test_a_block_that_changes_the_shape_begins_a_stage() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), Scale(2.0))
+    assert shortcut_ratio(model, torch.randn(3, 4), blocks=model).gamma == pytest.approx([1.0, 0.5])
+
+
+def test_a_network_without_steps_must_name_its_blocks() -> None:
+    with pytest.raises(UsageError, match="blocks="):
+        shortcut_ratio(nn.Linear(2, 2), torch.randn(1, 2))
+
+
+def test_no_trace_is_left() -> None:
+    model = create_model("test_steps_resnet")
+    model.train()
+    frozen = next(module for module in model.modules() if isinstance(module, nn.BatchNorm2d)).eval()
+    before: dict[str, Any] = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    shortcut_ratio(model, torch.randn(2, 3, 32, 32))
+    assert all(torch.equal(before[name], buffer) for name, buffer in model.named_buffers())
+    assert not frozen.training
+    assert model.training
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_dead_positions_do_not_count() -> None:
+    x = torch.randn(1, 3, 4)
+    x[0, 1] = 0
+    assert shortcut_ratio(StepsNet([Stack([Scale(2.0)])], [4]), x).gamma == pytest.approx([0.5])
