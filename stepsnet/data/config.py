@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from stepsnet.errors import UsageError, nearest
 
 IMAGE_KINDS = ("image_folder", "tiny_imagenet", "cifar10", "fashion_mnist", "digits")
-TEXT_KINDS = ("text", "python_docs")
+TEXT_KINDS = ("text", "tokens", "gutenberg", "python_docs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,10 @@ class DataConfig:
     """Pictures in validation: the centre crop's share of the resized short side (1.0 means no border is cut away)."""
     seq_len: int = 128
     """Text: tokens a window, each with the next one as target."""
+    stride: int = 0
+    """Text in validation: how many tokens the window slides; 0: seq_len, so that windows do not overlap."""
+    valid_windows: int = 0
+    """Text in validation: how many windows are taken, evenly spread; 0: all."""
     pattern: str = "**/*"
     """Text: which files of a folder are read."""
 
@@ -38,6 +42,10 @@ class DataConfig:
         for key in ("img_size", "seq_len"):
             if getattr(self, key) < 1:
                 raise UsageError(f"data.{key} is {getattr(self, key)}, but must be at least 1.")
+        if not 0 <= self.stride <= self.seq_len:
+            raise UsageError(f"data.stride is {self.stride}, but lies between 1 and data.seq_len={self.seq_len}, or is 0 (a whole window).")
+        if self.valid_windows < 0:
+            raise UsageError(f"data.valid_windows is {self.valid_windows}, but cannot be negative.")
         if not 0 < self.valid_fraction < 1:
             raise UsageError(f"data.valid_fraction is {self.valid_fraction}, but lies between 0 and 1.")
         if not 0 < self.crop_pct <= 1:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from stepsnet.data.arrays import load_cifar10, load_digits, load_fashion_mnist
 from stepsnet.data.config import DataConfig
+from stepsnet.data.gutenberg import load_gutenberg
 from stepsnet.data.images import load_image_folder, load_tiny_imagenet
 from stepsnet.data.pictures import Pictures
 from stepsnet.data.python_docs import load_python_docs
 from stepsnet.data.text import Text, load_text_files
+from stepsnet.data.tokens import load_tokens
 from stepsnet.errors import UsageError
 
 PICTURES: dict[str, Callable[[DataConfig], Pictures]] = {
@@ -19,7 +21,12 @@ PICTURES: dict[str, Callable[[DataConfig], Pictures]] = {
     "fashion_mnist": load_fashion_mnist,
     "digits": load_digits,
 }
-TEXTS: dict[str, Callable[[DataConfig], Text]] = {"text": load_text_files, "python_docs": load_python_docs}
+TEXTS: dict[str, Callable[[DataConfig], Text]] = {
+    "text": load_text_files,
+    "tokens": load_tokens,
+    "gutenberg": load_gutenberg,
+    "python_docs": load_python_docs,
+}
 
 
 def load_pictures(config: DataConfig) -> Pictures:

@@ -1,4 +1,4 @@
-"""Bytes in, the next byte out.
+"""Tokens in, the next token out.
 
 Legend: B batch, T tokens of a window.
 """
@@ -6,6 +6,7 @@ Legend: B batch, T tokens of a window.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stepsnet.data.config import DataConfig
-from stepsnet.data.text import IGNORED, Text, TextSample, TextWindows
+from stepsnet.data.text import IGNORED, Text, TextSample, TrainWindows, ValidWindows
 from stepsnet.tasks.base import Batch, MapDataset
-
-VOCABULARY = 256
 
 
 class Language:
-    """The next byte from those before it in the window: cross entropy, bits per byte, perplexity."""
+    """The next token from those before it in the window: cross entropy, bits per byte, perplexity.
+
+    Perplexity per token depends on the vocabulary and compares only where that is the same; bits per byte and perplexity per word (of
+    words between white space, whatever their tokens) compare between vocabularies, on the same text.
+    """
 
     name = "language"
     unit = "tokens"
@@ -30,20 +33,24 @@ class Language:
 
     def __init__(self, text: Text, data: DataConfig, *, seed: int, smoothing: float) -> None:
         self.text_name, self.seq_len, self.smoothing = text.name, data.seq_len, smoothing
-        self.train_bytes, self.valid_bytes = len(text.train), len(text.valid)
-        self.train: MapDataset = TextWindows(text.train, data.seq_len, seed)
-        self.valid: MapDataset = TextWindows(text.valid, data.seq_len, None)
+        self.vocabulary = text.vocabulary
+        self.sizes = {f"{part}_{text.vocabulary.unit}": len(store) for part, store in (("train", text.train), ("valid", text.valid))}
+        self.train: MapDataset = TrainWindows(text.train, data.seq_len, seed)
+        self.valid: MapDataset = ValidWindows(text.valid, data.seq_len, data.stride, data.valid_windows)
+        self.spelling = Spelling(text.vocabulary.pieces)
 
     def model_kwargs(self) -> dict[str, Any]:
-        return {"vocab_size": VOCABULARY, "seq_len": self.seq_len}
+        return {"vocab_size": len(self.vocabulary.pieces), "seq_len": self.seq_len}
 
     def collate(self, samples: list[TextSample | None]) -> Batch:
         kept = [sample for sample in samples if sample is not None]
         windows = torch.from_numpy(np.stack([sample.window for sample in kept]))
-        # Behind the end of a text the input is any valid token, since nothing after it counts.
+        target = windows[:, 1:].clone()
+        for row, sample in enumerate(kept):
+            target[row, : sample.context] = IGNORED
         return {
-            "tokens": windows[:, :-1].clamp(min=0),
-            "target": windows[:, 1:].contiguous(),
+            "tokens": windows[:, :-1].clamp(min=0),  # behind the end of a text any valid token will do, since nothing after it counts
+            "target": target,
             "ids": torch.tensor([sample.sample_id for sample in kept], dtype=torch.int64),
         }
 
@@ -62,13 +69,42 @@ class Language:
             logits = model(batch["tokens"]).float()
         target = batch["target"]
         loss = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED, reduction="sum")
-        return {"loss_sum": loss.double(), "count": (target != IGNORED).sum().double()}
+        length, words = self.spelling.count(batch["tokens"], target)
+        return {"loss_sum": loss.double(), "count": (target != IGNORED).sum().double(), "bytes": length, "words": words}
 
     def summary(self, totals: dict[str, float]) -> dict[str, float]:
-        loss = totals["loss_sum"] / max(totals["count"], 1.0)
-        # A diverged model's perplexity has no number, but its loss is still worth reporting.
-        return {"loss": loss, "bits_per_byte": loss / math.log(2), "perplexity": math.exp(loss) if loss < 700 else math.inf}
+        loss = totals["loss_sum"]
+        per_token, per_byte, per_word = (loss / max(totals[unit], 1.0) for unit in ("count", "bytes", "words"))
+        return {
+            "loss": per_token,
+            "bits_per_byte": per_byte / math.log(2),
+            "perplexity_per_token": _perplexity(per_token),
+            "perplexity_per_word": _perplexity(per_word),
+        }
 
     def describe(self) -> dict[str, Any]:
-        facts = {"data": self.text_name, "train_bytes": self.train_bytes, "valid_bytes": self.valid_bytes}
+        facts = {"data": self.text_name, "vocabulary": len(self.vocabulary.pieces), **self.sizes}
         return {**facts, "seq_len": self.seq_len, "train_windows": len(self.train), "valid_windows": len(self.valid)}
+
+
+class Spelling:
+    """How many bytes and how many words the tokens spell. A word begins where a byte follows white space; it counts with its first byte."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self.length = torch.tensor([len(piece) for piece in pieces])
+        # A token without text, which separates documents, ends a word as white space does.
+        self.ends_word = torch.tensor([not piece or piece[-1:].isspace() for piece in pieces])
+        self.begins_word = torch.tensor([bool(piece) and not piece[:1].isspace() for piece in pieces])
+        self.words_inside = torch.tensor([len(piece.split()) for piece in pieces]) - self.begins_word.long()
+
+    def count(self, tokens: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Bytes and words (B, T) targets spell, each following its token of `tokens`; targets that are ignored do not count."""
+        counted = (target != IGNORED).cpu()
+        before, after = tokens.cpu()[counted], target.cpu()[counted]
+        words = self.words_inside[after] + (self.ends_word[before] & self.begins_word[after])
+        return self.length[after].sum().double().to(target.device), words.sum().double().to(target.device)
+
+
+def _perplexity(loss: float) -> float:
+    """A diverged model's perplexity has no number, but its loss is still worth reporting."""
+    return math.exp(loss) if loss < 700 else math.inf

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stepsnet.data import text as text_module
 from stepsnet.data.config import DataConfig
 from stepsnet.data.load import load_text
-from stepsnet.data.text import IGNORED, MappedBytes, Text, TextStore, TextWindows
+from stepsnet.data.text import IGNORED, MappedTokens, Text, TextStore, TrainWindows, ValidWindows
 from stepsnet.errors import UsageError
 
 
@@ -39,20 +39,20 @@ def test_a_store_reads_as_its_pieces_joined(pieces: list[bytes], data: st.DataOb
 
 
 def test_validation_windows_cover_every_byte_as_a_target_once() -> None:
-    windows = TextWindows(store(b"abcdefghij"), 4, None)
+    windows = ValidWindows(store(b"abcdefghij"), 4)
     targets = np.concatenate([windows[0, index].window[1:] for index in range(len(windows))])
     assert bytes(targets[targets != IGNORED].astype(np.uint8)) == b"bcdefghij"
     assert windows[0, 2].window.tolist() == [ord("i"), ord("j"), IGNORED, IGNORED, IGNORED]
 
 
 def test_neighbouring_windows_share_one_byte() -> None:
-    windows = TextWindows(store(b"abcdefghij"), 4, None)
+    windows = ValidWindows(store(b"abcdefghij"), 4)
     assert windows[0, 0].window[-1] == windows[0, 1].window[0]
 
 
 @given(st.integers(8, 60), st.integers(0, 30))
 def test_training_windows_are_always_full(size: int, epoch: int) -> None:
-    windows = TextWindows(store(bytes(range(size))), 4, 7)
+    windows = TrainWindows(store(bytes(range(size))), 4, 7)
     assert len(windows) >= 1
     for index in range(len(windows)):
         start = windows[epoch, index].window[0]
@@ -60,7 +60,7 @@ def test_training_windows_are_always_full(size: int, epoch: int) -> None:
 
 
 def test_training_windows_shift_from_epoch_to_epoch_and_not_within_one() -> None:
-    windows = TextWindows(store(bytes(range(64))), 8, 7)
+    windows = TrainWindows(store(bytes(range(64))), 8, 7)
     starts = {int(windows[epoch, 0].window[0]) for epoch in range(40)}
     assert starts == set(range(8))
     assert int(windows[3, 2].window[0]) - int(windows[3, 0].window[0]) == 16
@@ -97,7 +97,7 @@ def test_a_large_file_stays_on_disk_and_travels_as_its_name(tmp_path: Path, monk
     monkeypatch.setattr(text_module, "MAPPED_FROM", 1000)
     (tmp_path / "large.txt").write_bytes(b"0123456789" * 1000)
     text = load(tmp_path / "large.txt")
-    assert isinstance(text.train.pieces[0], MappedBytes)
+    assert isinstance(text.train.pieces[0], MappedTokens)
     packed = pickle.dumps(text.train)
     assert len(packed) < 1500
     assert whole(pickle.loads(packed)) == b"0123456789" * 900

@@ -69,11 +69,11 @@ def test_evaluation_counts_each_byte_once_whatever_the_batches() -> None:
     metrics = task.summary(totals)
     assert metrics["loss"] == pytest.approx(expected, rel=1e-5)
     assert metrics["bits_per_byte"] == pytest.approx(expected / math.log(2), rel=1e-5)
-    assert metrics["perplexity"] == pytest.approx(math.exp(expected), rel=1e-5)
+    assert metrics["perplexity_per_token"] == pytest.approx(math.exp(expected), rel=1e-5)
 
 
 def test_a_diverged_model_still_has_a_summary() -> None:
-    assert make().summary({"loss_sum": 5000.0, "count": 2.0})["perplexity"] == math.inf
+    assert make().summary({"loss_sum": 5000.0, "count": 2.0, "bytes": 2.0, "words": 1.0})["perplexity_per_token"] == math.inf
 
 
 def test_a_task_can_be_sent_to_a_loader_worker() -> None:
