@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from stepsnet.errors import UsageError
 from stepsnet.integrations.optional import require
@@ -18,46 +19,61 @@ SEPARATOR = "<|endoftext|>"
 """The token after each document of a prepared text."""
 
 
-class Vocabulary(Protocol):
+class Vocabulary(ABC):
     """Text to tokens and back."""
 
     unit: str
     """What one token is called: "bytes" or "tokens"."""
     pieces: tuple[bytes, ...]
     """The bytes that each token stands for; a token that is not text stands for none."""
-    start: int
-    """The token to begin with where there is no text yet: the end of a document, or of a line."""
-    separator: int | None
+    separator: int | None = None
     """The token that ends a document, if there is one."""
 
     @property
+    @abstractmethod
     def identity(self) -> str:
         """Equal for equal vocabularies."""
 
+    @abstractmethod
     def encode(self, text: str) -> list[int]:
         """The tokens of a text."""
 
+    @property
+    def start(self) -> int:
+        """The token to begin with where there is no text yet: the end of a document, or of a line."""
+        return self.pieces.index(b"\n") if self.separator is None else self.separator
 
-class ByteVocabulary:
+    def decode(self, tokens: Iterable[int]) -> bytes:
+        """The bytes that tokens stand for; a cut in the middle of a character leaves some that are not text."""
+        return b"".join(self.pieces[token] for token in tokens)
+
+    def check_fits(self, vocab_size: int, where: str) -> None:
+        """A model's tokens are this vocabulary's, or nothing it says makes sense."""
+        if vocab_size != len(self.pieces):
+            raise UsageError(f"{where} knows {vocab_size} tokens, but the tokenizer {len(self.pieces)}; give the one the model was trained with.")
+
+
+class ByteVocabulary(Vocabulary):
     """256 tokens, the bytes themselves."""
 
     unit = "bytes"
     pieces = tuple(bytes([value]) for value in range(256))
-    start = ord("\n")
-    separator = None
-    identity = "bytes"
+
+    @property
+    def identity(self) -> str:
+        return "bytes"
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
 
 
-class BpeVocabulary:
+class BpeVocabulary(Vocabulary):
     """A byte-level BPE in the format of the tokenizers library, which is only needed to encode."""
 
     unit = "tokens"
 
     def __init__(self, content: str, where: str) -> None:
-        self.content, self.where = content, where
+        self.content = content
         try:
             self.pieces, self.separator = _read_pieces(json.loads(content))
         except (ValueError, KeyError, TypeError) as reason:
@@ -69,10 +85,6 @@ class BpeVocabulary:
         if not path.is_file():
             raise UsageError(f"there is no tokenizer {path}; `stepsnet prepare-text` writes one.")
         return cls(path.read_text(encoding="utf-8", errors="replace"), str(path))
-
-    @property
-    def start(self) -> int:
-        return self.pieces.index(b"\n") if self.separator is None else self.separator
 
     @property
     def identity(self) -> str:
@@ -113,8 +125,3 @@ def _read_pieces(tokenizer: dict[str, Any]) -> tuple[tuple[bytes, ...], int | No
     if not {bytes([value]) for value in range(256)} <= set(pieces.values()):
         raise ValueError("some bytes have no token")
     return tuple(pieces[number] for number in range(len(pieces))), special.get(SEPARATOR)
-
-
-def decode(vocabulary: Vocabulary, tokens: Iterable[int]) -> bytes:
-    """The bytes that tokens stand for, which a cut in the middle of a character may leave undecodable as text."""
-    return b"".join(vocabulary.pieces[token] for token in tokens)
