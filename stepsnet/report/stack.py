@@ -38,3 +38,32 @@ def stack_text(plans: Sequence[StepPlan], columns: int = 64) -> str:
 def blocks_label(depth: int) -> str:
     """"12 blocks", "1 block", "no blocks"."""
     return "1 block" if depth == 1 else f"{depth or 'no'} blocks"
+
+
+def stack_svg(plans: Sequence[StepPlan], width: int = 560) -> str:
+    """The same picture for a page: one bar per step, bars of one stage close together."""
+    from stepsnet.report import palette
+    from stepsnet.report.svg import svg
+
+    widest = max(plan.width for plan in plans)
+    left, right, bar, gap, between = 52, 96, 18, 4, 16
+    scale = (width - left - right) / widest
+    parts: list[str] = []
+    top = 2
+    for number, plan in enumerate(plans):
+        top += between if number else 0
+        before = 0.0
+        for channels, depth in zip(plan.widths, plan.depths, strict=True):
+            length = channels * scale
+            fresh = palette.PASSES if depth == 0 else palette.JOINS if before else palette.GOES_ON
+            old = palette.PASSES if depth == 0 else palette.GOES_ON
+            middle = top + bar / 2 + 4
+            parts += [
+                f'<text x="{left - 10}" y="{middle}" fill="{palette.INK}" text-anchor="end">{channels}</text>',
+                f'<rect x="{left}" y="{top}" width="{before:.1f}" height="{bar}" fill="{old}"/>',
+                f'<rect x="{left + before:.1f}" y="{top}" width="{length - before:.1f}" height="{bar}" fill="{fresh}"/>',
+                f'<text x="{left + length + 10:.1f}" y="{middle}" fill="{palette.FAINT}">{blocks_label(depth)}</text>',
+            ]
+            before = length
+            top += bar + gap
+    return svg(width, top, parts, "the stack: one bar per step, as wide as the step")

@@ -1,0 +1,107 @@
+"""The report of a run, from files as the training loop writes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepsnet.errors import UsageError
+from stepsnet.report import run_report
+from stepsnet.report.run import early_line
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    config = {"recipe": "digits", "task": "classification", "model": "test_steps_deit", "seed": 3, "join": "matched", "plan": "16x4, 32x2"}
+    write(tmp_path / "config.json", config)
+    write(tmp_path / "environment.json", {"torch": "2.x", "note": "<b>&"})
+    lines(tmp_path / "metrics.jsonl", [metrics(step) for step in range(1, 31)])
+    lines(tmp_path / "eval.jsonl", [{"step": step, "loss": 3 - step / 20, "top1": step / 40} for step in (15, 30)])
+    lines(tmp_path / "gamma.jsonl", [{"step": step, "gamma": [1.0, 0.9 - step / 50, 0.5]} for step in (0, 3, 30)])
+    return tmp_path
+
+
+def metrics(step: int) -> dict[str, Any]:
+    return {"step": step, "loss": 3 - step / 20, "lr": 1e-3, "grad_norm": 1.0, "seconds": 0.5, "data_seconds": 0.0, "images": 64}
+
+
+def write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value))
+
+
+def lines(path: Path, values: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+
+
+class WellFormed(HTMLParser):
+    """Every element that is opened is closed, in order."""
+
+    ALONE = ("meta", "line", "rect", "circle", "polyline")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.ALONE:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.ALONE:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_holds_everything(run: Path) -> None:
+    path = run_report(run)
+    text = path.read_text()
+    assert path == run / "report.html"
+    parser = WellFormed()
+    parser.feed(text)
+    assert parser.open == []
+    for expected in ("digits: test_steps_deit", "plan 16x4, 32x2", "Loss", "Validation: top1", "γ over depth", "before training, step 0",
+                     "early, step 3", "late, step 30", "4 blocks", "images per second", "128", "Configuration", "Environment"):
+        assert expected in text
+
+
+def test_the_page_loads_nothing(run: Path) -> None:
+    text = run_report(run).read_text()
+    assert not re.search(r"<script|<link|<img|url\(|@import|src=", text)
+    assert set(re.findall(r"https?://[^\"\s]+", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_what_users_wrote_is_escaped(run: Path) -> None:
+    assert "<b>&" not in run_report(run).read_text()
+
+
+def test_a_run_that_has_just_begun_has_a_report_too(tmp_path: Path) -> None:
+    write(tmp_path / "config.json", {"task": "language", "model": "transformer_30m", "seed": 0, "join": "plain", "plan": 3})
+    assert "unfinished at step 0" in run_report(tmp_path).read_text()
+
+
+def test_numbers_that_are_not_finite_and_lines_half_written_do_no_harm(run: Path) -> None:
+    lines(run / "metrics.jsonl", [{**metrics(step), "loss": None} for step in (1, 2)])
+    with (run / "gamma.jsonl").open("a") as file:
+        file.write('{"step": 31, "gam')
+    assert "not finite" in run_report(run).read_text()
+
+
+def test_the_plan_in_the_weights_is_the_one_that_counts(run: Path) -> None:
+    header = json.dumps({"__metadata__": {"plan": "8x1; 16x3"}}).encode()
+    (run / "weights.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    assert "plan 8x1; 16x3" in run_report(run).read_text()
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"config\.json"):
+        run_report(tmp_path)
+
+
+def test_early_is_about_a_tenth_and_never_the_start() -> None:
+    gammas: list[dict[str, Any]] = [{"step": step} for step in (0, 50, 100, 500, 1000)]
+    assert early_line(gammas)["step"] == 100
+    assert early_line(gammas[:1])["step"] == 0
