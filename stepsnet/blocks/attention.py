@@ -15,19 +15,28 @@ from stepsnet.blocks.linear import Linear
 from stepsnet.errors import UsageError
 
 
+def divisors(width: int) -> list[int]:
+    return [number for number in range(1, width + 1) if width % number == 0]
+
+
 def head_dim(width: int, heads: int) -> int:
-    if heads < 1 or width % heads:
-        divisors = [h for h in range(1, width + 1) if width % h == 0]
-        raise UsageError(f"{heads} heads do not divide width {width}; numbers that do: {', '.join(map(str, divisors))}")
+    if heads not in divisors(width):
+        raise UsageError(f"{heads} heads do not divide width {width}; numbers that do: {', '.join(map(str, divisors(width)))}")
     return width // heads
+
+
+def heads_of_dim(width: int, dim: int) -> int:
+    if dim not in divisors(width):
+        raise UsageError(f"heads of {dim} channels do not divide width {width}; dimensions that do: {', '.join(map(str, divisors(width)))}")
+    return width // dim
 
 
 def heads_for(width: int, target_dim: int, even: bool = False) -> int:
     """The divisor of the width whose head dimension comes nearest `target_dim` (even where rotary positions need pairs)."""
-    dims = [d for d in range(1, width + 1) if width % d == 0 and not (even and d % 2)]
+    dims = [dim for dim in divisors(width) if not (even and dim % 2)]
     if not dims:
         raise UsageError(f"width {width} has no even head dimension, which rotary positions need; take an even width")
-    return width // min(dims, key=lambda d: (abs(d - target_dim), d))
+    return width // min(dims, key=lambda dim: (abs(dim - target_dim), dim))
 
 
 class Attention(nn.Module):
@@ -100,6 +109,8 @@ class CausalAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.head_dim = head_dim(width, heads)
+        if self.head_dim % 2:
+            raise UsageError(f"{heads} heads of width {width} are {self.head_dim} channels each; rotary positions need an even number")
         self.block = block
         self.qkv = Linear(width, 3 * width, bias=False)
         self.proj = Linear(width, width, bias=False)

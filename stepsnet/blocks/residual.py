@@ -1,7 +1,7 @@
 """How a branch joins its shortcut, the one part of a block that the fight against shortcut degradation is about.
 
-A block hands its norm and its branch to a residual design and gets back a module x → z. The plain design is Eq. 1 with
-the norm in front, z = x + R(norm(x)); the others are the remedies people try before they change the architecture.
+A block hands its branch and the norm in front of it to a residual design and gets back a module x → z. The plain design is Eq. 1,
+z = x + R(norm(x)); the others are the remedies people try before they change the architecture. `designs.py` has their names.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Place:
-    """Where a block stands: its width, its number in its stage and in the whole network, the network's depth, its drop-path rate."""
+    """Where a block stands: its channels and their dimension, its number in its stage and in the network, its depth, its drop-path rate."""
 
     width: int
+    channel_dim: int = -1
     position: int = 0
     index: int = 0
     depth: int = 1
@@ -42,13 +43,13 @@ class DropPath(nn.Module):
 
 
 class Residual(nn.Module):
-    """z = x + R(norm(x))."""
+    """z = x + R(norm(x)). A block whose norms are inside its branch, as ResNet's, gives no norm."""
 
-    def __init__(self, norm: nn.Module, branch: nn.Module, place: Place) -> None:
+    def __init__(self, norm: nn.Module | None, branch: nn.Module, place: Place) -> None:
         super().__init__()
-        self.norm = norm
+        self.norm = nn.Identity() if norm is None else norm
         self.branch = branch
-        self.drop_path = DropPath(place.drop_path) if place.drop_path else nn.Identity()
+        self.drop_path = DropPath(place.drop_path)
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         return x + self.drop_path(self.branch(self.norm(x), *context))
@@ -57,10 +58,11 @@ class Residual(nn.Module):
 class LayerScale(Residual):
     """z = x + λ R(norm(x)), λ one learned number a channel that starts small (CaiT, arXiv 2103.17239)."""
 
-    def __init__(self, norm: nn.Module, branch: nn.Module, place: Place) -> None:
+    def __init__(self, norm: nn.Module | None, branch: nn.Module, place: Place) -> None:
         super().__init__(norm, branch, place)
         # CaiT's schedule: the deeper the network, the quieter the start.
         self.start = 0.1 if place.depth <= 18 else 1e-5 if place.depth <= 24 else 1e-6
+        self.channel_dim = place.channel_dim
         self.scale = nn.Parameter(torch.empty(place.width))
         self.reset_parameters()
 
@@ -68,13 +70,15 @@ class LayerScale(Residual):
         nn.init.constant_(self.scale, self.start)
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
-        return x + self.drop_path(self.scale * self.branch(self.norm(x), *context))
+        along_channels = [1] * x.dim()
+        along_channels[self.channel_dim] = -1
+        return x + self.drop_path(self.scale.view(along_channels) * self.branch(self.norm(x), *context))
 
 
 class ReZero(Residual):
     """z = x + α R(norm(x)), α one learned number that starts at zero (arXiv 2003.04887; the norm is kept, as its pre-norm users do)."""
 
-    def __init__(self, norm: nn.Module, branch: nn.Module, place: Place) -> None:
+    def __init__(self, norm: nn.Module | None, branch: nn.Module, place: Place) -> None:
         super().__init__(norm, branch, place)
         self.scale = nn.Parameter(torch.empty(()))
         self.reset_parameters()
@@ -87,12 +91,17 @@ class ReZero(Residual):
 
 
 class DeepNorm(Residual):
-    """z = norm(α x + R(x)) with α = (2 depth)^¼ (arXiv 2203.00555). The β of its initialisation scales the branch's output, (8 depth)^-¼."""
+    """z = norm(α x + β R(x)), α = (2 depth)^¼ and β = (8 depth)^-¼ (arXiv 2203.00555, which puts β into the branch's first weights).
 
-    def __init__(self, norm: nn.Module, branch: nn.Module, place: Place) -> None:
+    Where a block has no norm of its own to put behind the sum, the sum is divided by α instead: the same share for the shortcut.
+    """
+
+    def __init__(self, norm: nn.Module | None, branch: nn.Module, place: Place) -> None:
         super().__init__(norm, branch, place)
         self.alpha = (2 * place.depth) ** 0.25
         self.beta = (8 * place.depth) ** -0.25
+        if norm is None:
+            self.alpha, self.beta = 1.0, self.beta / self.alpha
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         return self.norm(self.alpha * x + self.drop_path(self.beta * self.branch(x, *context)))

@@ -37,7 +37,7 @@ class WindowAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         B, H, W, C = x.shape
         h, w = min(self.window, H), min(self.window, W)
-        shift_h, shift_w = (self.shift if H > h else 0), (self.shift if W > w else 0)
+        shift_h, shift_w = (self.shift if h < H else 0), (self.shift if w < W else 0)
         if shift_h or shift_w:
             x = x.roll((-shift_h, -shift_w), (1, 2))
         pad_h, pad_w = -H % h, -W % w
@@ -72,7 +72,7 @@ class WindowAttention(nn.Module):
 
 
 def shift_mask(H: int, W: int, h: int, w: int, shift_h: int, shift_w: int, like: Tensor) -> Tensor:
-    """(windows, 1, N, N): 0 where two tokens of a shifted window were neighbours before the shift, -100 where they came from other sides."""
+    """(windows, 1, N, N): 0 where two tokens of a shifted window were neighbours before the shift, -100 where they were not."""
 
     def region(side: int, window: int, shift: int) -> Tensor:
         """Which of the three stretches of a wrapped side a position lies in."""

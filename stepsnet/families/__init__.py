@@ -1,14 +1,16 @@
 """The zoo: five families, each one file; baseline and Steps twin are the same class under different plans."""
 
 from stepsnet.families import deit, language, resnet, swin, swin_plus
-from stepsnet.families.files import load_model, load_weights, save_model
-from stepsnet.families.model import FeatureBackbone, Model, VisionModel, layer_ids
-from stepsnet.families.registry import Variant, create_model, get_variant, list_models
-from stepsnet.families.resolve import cost_of
+from stepsnet.families.create import ModelOptions, cost_of, create_model, load_model
+from stepsnet.families.files import load_weights, save_model
+from stepsnet.families.model import Model, layer_ids
+from stepsnet.families.registry import Variant, get_variant, list_models
+from stepsnet.families.vision import FeatureBackbone, VisionModel
 
 __all__ = [
     "FeatureBackbone",
     "Model",
+    "ModelOptions",
     "Variant",
     "VisionModel",
     "cost_of",

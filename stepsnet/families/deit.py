@@ -9,27 +9,32 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepsnet.blocks.attention import Attention, heads_for
+from stepsnet.blocks.designs import ResidualLike, ResidualPart
 from stepsnet.blocks.embed import PatchEmbed
 from stepsnet.blocks.mlp import Mlp
-from stepsnet.blocks.residual import Place, Residual
+from stepsnet.blocks.residual import Place
 from stepsnet.cost import Cost, formulas
-from stepsnet.errors import UsageError
-from stepsnet.families.model import Depth, Feature, Join, Macro, ResidualDesign, VisionModel, build_stage
+from stepsnet.families.build import NetBuilder, head_rule, picture_sides
 from stepsnet.families.plans import PlanLike, check_width, multiple_of, resolve_plans
 from stepsnet.families.registry import register
-from stepsnet.macro import StepPlan, StepsNet
+from stepsnet.families.vision import Feature, FeatureInfo, VisionModel
+from stepsnet.macro import Join, Stack, StepPlan
 
 HEAD_DIM = 64
 round_width = multiple_of(2)
 
 
+def heads_of(width: int) -> int:
+    return heads_for(width, HEAD_DIM)
+
+
 class Block(nn.Module):
     """Attention, then an MLP of ratio 4, each a residual branch behind its layer norm."""
 
-    def __init__(self, place: Place, residual: ResidualDesign = Residual) -> None:
+    def __init__(self, place: Place, heads: int, residual: ResidualPart) -> None:
         super().__init__()
         width = place.width
-        self.attn = residual(nn.LayerNorm(width, eps=1e-6), Attention(width, heads_for(width, HEAD_DIM)), place)
+        self.attn = residual(nn.LayerNorm(width, eps=1e-6), Attention(width, heads), place)
         self.mlp = residual(nn.LayerNorm(width, eps=1e-6), Mlp(width, 4 * width), place)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -54,25 +59,26 @@ class DeiT(VisionModel):
         num_classes: int = 1000,
         drop_path_rate: float = 0.0,
         global_pool: str = "token",
+        head_dim: int | None = None,
         join: Join = "plain",
         macro: str = "steps",
-        residual: ResidualDesign = Residual,
+        residual: ResidualLike = "plain",
     ) -> None:
         super().__init__()
         (plan,) = self.plans = resolve_plans(plan, (StepPlan.residual(embed_dim, depth),), round_width)
         check_width(plan, embed_dim, "the model")
-        height, width = (img_size, img_size) if isinstance(img_size, int) else img_size
-        if min(height, width) < patch_size:
-            raise UsageError(f"img_size {height}×{width} is smaller than one patch of {patch_size}×{patch_size}; give a smaller patch_size")
+        height, width = picture_sides(img_size, patch_size)
         self.input_size = (in_chans, height, width)
         self.grid = (-(-height // patch_size), -(-width // patch_size))
         self.patch_embed = PatchEmbed(in_chans, embed_dim, patch_size)
         self.cls_token = nn.Parameter(torch.empty(1, 1, embed_dim))
         self.pos_embed = nn.Parameter(torch.empty(1, 1 + self.grid[0] * self.grid[1], embed_dim))
-        self.net = build_stage(plan, lambda place: Block(place, residual), Depth(plan.blocks, drop_path_rate), Macro(join, macro, residual))
-        self.norm = nn.LayerNorm(embed_dim, eps=1e-6)
+        heads = head_rule(heads_of, head_dim)
+        builder = NetBuilder(plan.blocks, drop_path_rate, join, macro, residual)
+        self.net = builder.stage(plan, lambda place: Block(place, heads(place.width), builder.design.part))
+        self.norm: nn.Module = nn.LayerNorm(embed_dim, eps=1e-6)
         self.num_features = embed_dim
-        self.set_features(Feature(f"block {index}", embed_dim, patch_size) for index in range(plan.blocks))
+        self.feature_info = FeatureInfo.of(Feature(f"block {index}", embed_dim, patch_size) for index in range(plan.blocks))
         self.reset_classifier(num_classes, global_pool)
         self.init_own_parameters()
 
@@ -99,17 +105,16 @@ class DeiT(VisionModel):
         x = self.patch_embed(x)
         B, height, width, _ = x.shape
         x = torch.cat((self.cls_token.expand(B, -1, -1), x.flatten(1, 2)), dim=1) + self.positions((height, width))
-        maps = []
-        if not indices:
-            y = self.net(x)
-        elif not isinstance(self.net, StepsNet):
-            raise UsageError("the reverse design (macro='reverse') has no full-width state between its blocks, so DeiT offers no features with it")
-        else:
-            for index, y in self.net.walk(x):
-                if index in indices:
-                    tokens = self.net.state(x, y)[:, 1:]
-                    maps.append(tokens.transpose(1, 2).reshape(B, -1, height, width))
-        return self.norm(y), maps
+        x, states = self.net.walk(x, after=indices) if indices else (self.net(x), [])
+        return self.norm(x), [state[:, 1:].transpose(1, 2).reshape(B, -1, height, width) for state in states]
+
+    def cut_after(self, feature: int) -> None:
+        left = feature + 1
+        for stack in self.net.modules():
+            if isinstance(stack, Stack):
+                stack.blocks = stack.blocks[:left]
+                left -= len(stack.blocks)
+        self.norm = nn.Identity()
 
     def pool(self, x: Tensor) -> Tensor:
         if self.global_pool == "token":

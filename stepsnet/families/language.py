@@ -1,4 +1,4 @@
-"""Transformer and Steps-Transformer language models, LLaMA style (arXiv 2302.13971): RMSNorm, rotary positions, SwiGLU, no biases (Table 4)."""
+"""Transformer and Steps-Transformer (Table 4): language models as LLaMA (arXiv 2302.13971), with RMSNorm, rotary positions and SwiGLU."""
 
 from __future__ import annotations
 
@@ -7,27 +7,32 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepsnet.blocks.attention import CausalAttention, KeyValueCache, TextContext, heads_for, rotary_table
+from stepsnet.blocks.designs import ResidualLike, ResidualPart
 from stepsnet.blocks.mlp import SwiGLU
-from stepsnet.blocks.residual import Place, Residual
+from stepsnet.blocks.residual import Place
 from stepsnet.cost import Cost, formulas
 from stepsnet.errors import UsageError
-from stepsnet.families.model import Depth, Join, Macro, Model, ResidualDesign, build_stage
+from stepsnet.families.build import NetBuilder, head_rule
+from stepsnet.families.model import Model
 from stepsnet.families.plans import PlanLike, check_width, multiple_of, resolve_plans
 from stepsnet.families.registry import register
-from stepsnet.macro import StepPlan
+from stepsnet.macro import Join, StepPlan
 
 HEAD_DIM = 64
 round_width = multiple_of(16)
 
 
+def heads_of(width: int) -> int:
+    return heads_for(width, HEAD_DIM, even=True)
+
+
 class Block(nn.Module):
     """Causal attention, then SwiGLU, each a residual branch behind its RMSNorm."""
 
-    def __init__(self, place: Place, residual: ResidualDesign = Residual) -> None:
+    def __init__(self, place: Place, heads: int, residual: ResidualPart) -> None:
         super().__init__()
         width = place.width
-        attention = CausalAttention(width, heads_for(width, HEAD_DIM, even=True), place.index)
-        self.attn = residual(nn.RMSNorm(width, eps=1e-6), attention, place)
+        self.attn = residual(nn.RMSNorm(width, eps=1e-6), CausalAttention(width, heads, place.index), place)
         self.mlp = residual(nn.RMSNorm(width, eps=1e-6), SwiGLU(width), place)
 
     def forward(self, x: Tensor, context: TextContext) -> Tensor:
@@ -55,9 +60,10 @@ class Transformer(Model):
         vocab_size: int = 50000,
         seq_len: int = 128,
         drop_path_rate: float = 0.0,
+        head_dim: int | None = None,
         join: Join = "plain",
         macro: str = "steps",
-        residual: ResidualDesign = Residual,
+        residual: ResidualLike = "plain",
     ) -> None:
         super().__init__()
         (plan,) = self.plans = resolve_plans(plan, (StepPlan.residual(embed_dim, depth),), round_width)
@@ -65,8 +71,11 @@ class Transformer(Model):
         self.input_size = (seq_len,)
         self.vocab_size = vocab_size
         self.embed = Embedding(vocab_size, embed_dim)
-        self.net = build_stage(plan, lambda place: Block(place, residual), Depth(plan.blocks, drop_path_rate), Macro(join, macro, residual))
+        heads = head_rule(heads_of, head_dim)
+        builder = NetBuilder(plan.blocks, drop_path_rate, join, macro, residual)
+        self.net = builder.stage(plan, lambda place: Block(place, heads(place.width), builder.design.part))
         self.norm = nn.RMSNorm(embed_dim, eps=1e-6)
+        self.num_features = embed_dim
         self.head_dims = sorted({m.head_dim for m in self.modules() if isinstance(m, CausalAttention)})
 
     def stem_names(self) -> tuple[str, ...]:
@@ -76,21 +85,21 @@ class Transformer(Model):
         """An empty cache for `forward`: pass the same one with each further piece of the text."""
         return KeyValueCache()
 
-    def forward(self, ids: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        return F.linear(self.forward_features(ids, cache), self.embed.weight)
+    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        return F.linear(self.forward_features(x, cache), self.embed.weight)
 
-    def forward_features(self, ids: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """The last hidden state (B, T, C), normalised. With a cache, `ids` are the tokens that follow those it holds."""
-        if ids.dim() != 2 or ids.is_floating_point():
-            raise UsageError(f"the language model takes token ids of shape (batch, tokens), got {tuple(ids.shape)} of {ids.dtype}")
-        T = ids.shape[1]
+    def forward_features(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        """The last hidden state (B, T, C), normalised. With a cache, `x` are the ids of the tokens that follow those it holds."""
+        if x.dim() != 2 or x.is_floating_point():
+            raise UsageError(f"the language model takes token ids of shape (batch, tokens), got {tuple(x.shape)} of {x.dtype}")
+        T = x.shape[1]
         past = cache.length if cache is not None else 0
-        positions = torch.arange(past, past + T, device=ids.device)
+        positions = torch.arange(past, past + T, device=x.device)
         mask = None
         if past and T > 1:
-            mask = torch.ones(T, past + T, dtype=torch.bool, device=ids.device).tril(past)
+            mask = torch.ones(T, past + T, dtype=torch.bool, device=x.device).tril(past)
         context = TextContext({dim: rotary_table(positions, dim) for dim in self.head_dims}, mask, cache)
-        return self.norm(self.net(self.embed(ids), context))
+        return self.norm(self.net(self.embed(x), context))
 
     def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
         return torch.zeros(1, *(input_size or self.input_size), dtype=torch.long, device="meta")

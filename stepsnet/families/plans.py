@@ -51,7 +51,8 @@ def format_plans(plans: Sequence[StepPlan]) -> str:
 
 def check_width(plan: StepPlan, width: int, what: str) -> None:
     if plan.width != width:
-        raise UsageError(f"the plan '{plan}' ends at width {plan.width}, but {what} is {width} wide; end it with {width}x… ({width}x0 lets the last channels pass)")
+        remedy = f"end it with {width}x… ({width}x0 lets the last channels pass)"
+        raise UsageError(f"the plan '{plan}' ends at width {plan.width}, but {what} is {width} wide; {remedy}")
 
 
 def multiple_of(number: int) -> Callable[[float], int]:

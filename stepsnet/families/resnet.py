@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from stepsnet.blocks.conv import BasicBranch, BottleneckBranch
+from stepsnet.blocks.designs import ResidualLike, ResidualPart
 from stepsnet.blocks.embed import check_picture
 from stepsnet.blocks.linear import Conv2d
-from stepsnet.blocks.residual import Place, Residual
+from stepsnet.blocks.residual import DropPath, Place
 from stepsnet.cost import Cost, formulas
-from stepsnet.families.model import Depth, Feature, Join, Macro, ResidualDesign, VisionModel, build_stage
+from stepsnet.families.build import Net, NetBuilder, picture_sides
 from stepsnet.families.plans import PlanLike, check_width, resolve_plans
 from stepsnet.families.registry import register
-from stepsnet.macro import StepPlan
+from stepsnet.families.vision import Feature, FeatureInfo, VisionModel
+from stepsnet.macro import Join, StepPlan
 
 Branch = type[BasicBranch] | type[BottleneckBranch]
 
@@ -22,11 +25,9 @@ Branch = type[BasicBranch] | type[BottleneckBranch]
 class Block(nn.Module):
     """ReLU(x + R(x)); the norms are inside the branch, so the residual part has none of its own."""
 
-    def __init__(self, place: Place, branch: Branch, residual: ResidualDesign = Residual) -> None:
+    def __init__(self, place: Place, branch: Branch, residual: ResidualPart) -> None:
         super().__init__()
-        stream = place.width * branch.expansion
-        place = Place(stream, place.position, place.index, place.depth, place.drop_path)
-        self.conv = residual(nn.Identity(), branch(stream, stream // branch.expansion), place)
+        self.conv = residual(None, branch(place.width, place.width // branch.expansion), place)
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -36,21 +37,25 @@ class Block(nn.Module):
 class DownsamplingBlock(nn.Module):
     """The block that opens a stage: another width and, but in the first stage, half the resolution. It is in no plan."""
 
-    def __init__(self, in_chans: int, width: int, stride: int, branch: Branch) -> None:
+    def __init__(self, in_chans: int, place: Place, stride: int, branch: Branch) -> None:
         super().__init__()
-        out_chans = width * branch.expansion
-        self.branch = branch(in_chans, width, stride)
+        self.branch = branch(in_chans, place.width // branch.expansion, stride)
+        self.drop_path = DropPath(place.drop_path)
         self.shortcut = nn.Sequential()
-        if stride != 1 or in_chans != out_chans:
-            self.shortcut = nn.Sequential(Conv2d(in_chans, out_chans, 1, stride), nn.BatchNorm2d(out_chans))
+        if stride != 1 or in_chans != place.width:
+            self.shortcut = nn.Sequential(
+                OrderedDict(conv=Conv2d(in_chans, place.width, 1, stride), norm=nn.BatchNorm2d(place.width))
+            )
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.shortcut(x) + self.branch(x))
+        return self.act(self.shortcut(x) + self.drop_path(self.branch(x)))
 
 
 class Stage(nn.Module):
-    def __init__(self, opening: DownsamplingBlock, net: nn.Module) -> None:
+    """The block that opens it, then the stage's network."""
+
+    def __init__(self, opening: DownsamplingBlock, net: Net) -> None:
         super().__init__()
         self.opening = opening
         self.net = net
@@ -78,31 +83,40 @@ class ResNet(VisionModel):
         global_pool: str = "avg",
         join: Join = "plain",
         macro: str = "steps",
-        residual: ResidualDesign = Residual,
+        residual: ResidualLike = "plain",
     ) -> None:
         super().__init__()
         self.branch: Branch = BottleneckBranch if bottleneck else BasicBranch
-        expansion = self.branch.expansion
         plain = [StepPlan.residual(embed_dim * 2**stage, depth) for stage, depth in enumerate(depths)]
         self.plans = resolve_plans(plan, plain, int)  # int: ResNet's √2 is rounded down, 90, 181, 362
-        self.input_size = (in_chans, img_size, img_size) if isinstance(img_size, int) else (in_chans, *img_size)
+        for number, (stage_plan, base) in enumerate(zip(self.plans, plain, strict=True), start=1):
+            check_width(stage_plan, base.width, f"stage {number}")
+        self.input_size = (in_chans, *picture_sides(img_size))
         self.stem = nn.Sequential(
-            Conv2d(in_chans, embed_dim, 7, 2), nn.BatchNorm2d(embed_dim), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
-        )
-        depth = Depth(sum(plan.blocks + 1 for plan in self.plans), drop_path_rate)
-        self.stages = nn.ModuleList()
-        streams = [embed_dim]
-        for index, (stage_plan, base) in enumerate(zip(self.plans, plain, strict=True)):
-            check_width(stage_plan, base.width, f"stage {index + 1}")
-            depth.next(base.width, 0)
-            opening = DownsamplingBlock(streams[-1], base.width, 2 if index else 1, self.branch)
-            streams.append(base.width * expansion)
-            net = build_stage(
-                stage_plan, lambda place: Block(place, self.branch, residual), depth, Macro(join, macro, residual), 1, expansion
+            OrderedDict(
+                conv=Conv2d(in_chans, embed_dim, 7, 2),
+                norm=nn.BatchNorm2d(embed_dim),
+                act=nn.ReLU(inplace=True),
+                pool=nn.MaxPool2d(3, 2, 1),
             )
-            self.stages.append(Stage(opening, net))
-        self.num_features = streams[-1]
-        self.set_features(Feature(f"stages.{index}", stream, 4 * 2**index) for index, stream in enumerate(streams[1:]))
+        )
+        depth = sum(plan.blocks + 1 for plan in self.plans)
+        builder = NetBuilder(depth, drop_path_rate, join, macro, residual, channel_dim=1, expansion=self.branch.expansion)
+
+        def make_block(place: Place) -> nn.Module:
+            return Block(place, self.branch, builder.design.part)
+
+        self.stages = nn.ModuleList()
+        stream = embed_dim
+        features = []
+        for index, stage_plan in enumerate(self.plans):
+            place = builder.place(stage_plan.width * self.branch.expansion)
+            opening = DownsamplingBlock(stream, place, 2 if index else 1, self.branch)
+            self.stages.append(Stage(opening, builder.stage(stage_plan, make_block)))
+            stream = place.width
+            features.append(Feature(f"stages.{index}", stream, 4 * 2**index))
+        self.num_features = stream
+        self.feature_info = FeatureInfo.of(features)
         self.reset_classifier(num_classes, global_pool)
 
     def stem_names(self) -> tuple[str, ...]:
@@ -117,6 +131,9 @@ class ResNet(VisionModel):
             if index in indices:
                 maps.append(x)
         return x, maps
+
+    def cut_after(self, feature: int) -> None:
+        self.stages = self.stages[: feature + 1]
 
     def pool(self, x: Tensor) -> Tensor:
         if self.global_pool == "avg":
@@ -173,6 +190,6 @@ register(
 STEPS_34 = "64x2; 128x3; 64x6, 90x3, 128x3, 181x3, 256x2; 64x2, 90x1, 128x1, 181x1, 256x1, 362x1, 512x1"
 register(ResNet, "steps_resnet34", depths=(2, 3, 5, 2), plan=STEPS_34)
 register(ResNet, "steps_resnet50", depths=(2, 3, 5, 2), bottleneck=True, plan=STEPS_34)
-TINY = {"depths": (1, 1, 1, 1), "embed_dim": 6, "img_size": 32, "num_classes": 10}
+TINY = {"depths": (1, 1, 1, 1), "embed_dim": 5, "img_size": 32, "num_classes": 10}
 register(ResNet, "test_resnet", **TINY)
-register(ResNet, "test_steps_resnet", **TINY, plan="6x1; 12x1; 12x2, 17x1, 24x0; 24x2, 33x1, 48x0")
+register(ResNet, "test_steps_resnet", **TINY, plan="5x1; 10x1; 10x2, 14x1, 20x0; 20x2, 28x1, 40x0")

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from stepsnet.blocks.attention import heads_for
+from stepsnet.blocks.designs import ResidualLike, ResidualPart
 from stepsnet.blocks.embed import PatchEmbed, PatchMerging
 from stepsnet.blocks.mlp import Mlp
-from stepsnet.blocks.residual import Place, Residual
+from stepsnet.blocks.residual import Place
 from stepsnet.blocks.window import WindowAttention
 from stepsnet.cost import Cost, formulas
-from stepsnet.families.model import Depth, Feature, Join, Macro, ResidualDesign, VisionModel, build_stage
+from stepsnet.families.build import Net, NetBuilder, head_rule, picture_sides
 from stepsnet.families.plans import PlanLike, resolve_plans
 from stepsnet.families.registry import register
-from stepsnet.macro import StepPlan
+from stepsnet.families.vision import Feature, FeatureInfo, VisionModel
+from stepsnet.macro import Join, StepPlan
 
 HEAD_DIM = 32
 # 17 heads of 32 would come nearer; Table 14 prints 16.
@@ -36,18 +39,20 @@ def round_width(width: float) -> int:
 class Block(nn.Module):
     """Window attention, shifted in every other block of a stage, then an MLP of ratio 4."""
 
-    def __init__(self, place: Place, window: int, residual: ResidualDesign = Residual) -> None:
+    make_mlp: type[Mlp] = Mlp
+
+    def __init__(self, place: Place, heads: int, window: int, residual: ResidualPart) -> None:
         super().__init__()
         width = place.width
-        attention = WindowAttention(width, heads_of(width), window, shifted=place.position % 2 == 1)
+        attention = WindowAttention(width, heads, window, shifted=place.position % 2 == 1)
         self.attn = residual(nn.LayerNorm(width), attention, place)
-        self.mlp = residual(nn.LayerNorm(width), Mlp(width, 4 * width), place)
+        self.mlp = residual(nn.LayerNorm(width), self.make_mlp(width, 4 * width), place)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.mlp(self.attn(x))
 
     @staticmethod
-    def closed_form(width: int, side: tuple[int, int], window: int) -> Cost:
+    def closed_form(width: int, heads: int, window: int, side: tuple[int, int]) -> Cost:
         height, breadth = side
         h, w = min(window, height), min(window, breadth)
         windows = -(-height // h) * -(-breadth // w)
@@ -57,7 +62,7 @@ class Block(nn.Module):
             formulas.linear(width, 3 * width, padded),
             formulas.attention(h * w, width, groups=windows),
             formulas.linear(width, width, padded),
-            formulas.parameters((2 * window - 1) ** 2 * heads_of(width)),
+            formulas.parameters((2 * window - 1) ** 2 * heads),
             formulas.parameters(2 * width),
             formulas.linear(width, 4 * width, height * breadth),
             formulas.linear(4 * width, width, height * breadth),
@@ -67,7 +72,7 @@ class Block(nn.Module):
 class Stage(nn.Module):
     """Patch merging (but in the first stage), then the stage's network."""
 
-    def __init__(self, merging: PatchMerging | None, net: nn.Module) -> None:
+    def __init__(self, merging: PatchMerging | None, net: Net) -> None:
         super().__init__()
         self.merging = merging
         self.net = net
@@ -95,25 +100,31 @@ class Swin(VisionModel):
         num_classes: int = 1000,
         drop_path_rate: float = 0.0,
         global_pool: str = "avg",
+        head_dim: int | None = None,
         join: Join = "plain",
         macro: str = "steps",
-        residual: ResidualDesign = Residual,
+        residual: ResidualLike = "plain",
     ) -> None:
         super().__init__()
         plain = [StepPlan.residual(embed_dim * 2**stage, depth) for stage, depth in enumerate(depths)]
         self.plans = resolve_plans(plan, plain, round_width)
         self.window = window_size
-        self.input_size = (in_chans, img_size, img_size) if isinstance(img_size, int) else (in_chans, *img_size)
+        self.heads = head_rule(heads_of, head_dim)
+        self.input_size = (in_chans, *picture_sides(img_size, patch_size))
         widths = [plan.width for plan in self.plans]
         self.patch_embed = PatchEmbed(in_chans, widths[0], patch_size, nn.LayerNorm(widths[0]))
-        depth = Depth(sum(plan.blocks for plan in self.plans), drop_path_rate)
-        self.stages = nn.ModuleList()
-        for index, stage_plan in enumerate(self.plans):
-            net = build_stage(stage_plan, lambda place: self.block(place, window_size, residual), depth, Macro(join, macro, residual))
-            self.stages.append(Stage(PatchMerging(widths[index - 1], widths[index]) if index else None, net))
-        self.norm = nn.LayerNorm(widths[-1])
+        builder = NetBuilder(sum(plan.blocks for plan in self.plans), drop_path_rate, join, macro, residual)
+
+        def make_block(place: Place) -> nn.Module:
+            return self.block(place, self.heads(place.width), window_size, builder.design.part)
+
+        mergings = [None, *(PatchMerging(before, width) for before, width in pairwise(widths))]
+        self.stages = nn.ModuleList(
+            Stage(merging, builder.stage(plan, make_block)) for merging, plan in zip(mergings, self.plans, strict=True)
+        )
+        self.norm: nn.Module = nn.LayerNorm(widths[-1])
         self.num_features = widths[-1]
-        self.set_features(Feature(f"stages.{index}", width, patch_size * 2**index) for index, width in enumerate(widths))
+        self.feature_info = FeatureInfo.of(Feature(f"stages.{index}", width, patch_size * 2**index) for index, width in enumerate(widths))
         self.reset_classifier(num_classes, global_pool)
 
     def no_weight_decay(self) -> set[str]:
@@ -130,6 +141,10 @@ class Swin(VisionModel):
             if index in indices:
                 maps.append(x.permute(0, 3, 1, 2))
         return self.norm(x), maps
+
+    def cut_after(self, feature: int) -> None:
+        self.stages = self.stages[: feature + 1]
+        self.norm = nn.Identity()
 
     def pool(self, x: Tensor) -> Tensor:
         if self.global_pool == "avg":
@@ -148,7 +163,7 @@ class Swin(VisionModel):
                 cost += formulas.parameters(8 * width) + formulas.linear(4 * width, plan.width, height * breadth, bias=False)
                 width = plan.width
             for step_width, depth in zip(plan.widths, plan.depths, strict=True):
-                cost += self.block.closed_form(step_width, (height, breadth), self.window) * depth
+                cost += self.block.closed_form(step_width, self.heads(step_width), self.window, (height, breadth)) * depth
         cost += formulas.parameters(2 * width)
         return cost + formulas.linear(width, self.num_classes, 1) if self.num_classes else cost
 
@@ -170,9 +185,10 @@ def register_sizes(family: type[Swin], prefix: str) -> None:
     for size, (width, depths) in SIZES.items():
         register(family, f"{prefix}_{size}", embed_dim=width, depths=depths)
         register(family, f"steps_{prefix}_{size}", embed_dim=width, depths=depths, plan=PLANS[size])
-    tiny = {"embed_dim": 6, "depths": (1, 1, 2, 2), "img_size": 32, "patch_size": 2, "window_size": 4, "num_classes": 10}
+    # Maps of 16, 8, 4 and 2 with windows of 2: all but the last have shifted windows.
+    tiny = {"embed_dim": 6, "depths": (2, 1, 2, 2), "img_size": 32, "patch_size": 2, "window_size": 2, "num_classes": 10}
     register(family, f"test_{prefix}", **tiny)
-    register(family, f"test_steps_{prefix}", **tiny, plan="6x1; 12x1; 12x2, 16x1, 24x1; 24x2, 34x1, 48x1")
+    register(family, f"test_steps_{prefix}", **tiny, plan="6x2; 12x1; 12x2, 16x1, 24x1; 24x2, 34x1, 48x1")
 
 
 register_sizes(Swin, "swin")
@@ -181,8 +197,8 @@ register_sizes(Swin, "swin")
 for blocks, width in {24: 68, 48: 48, 72: 39, 96: 34}.items():
     unit = blocks // 12
     register(Swin, f"swin_deep_d{blocks}", embed_dim=width, depths=(unit, unit, 9 * unit, unit))
-# 14 blocks: stage 4 four blocks deep and 544 wide, the rest plain. The paper does not print the plans of 48, 64 and 96 blocks; these are
-# reconstructed: its √2 widths, depths that fall from narrow to wide, blocks exact, and parameters and MACs that round to the printed 28.8 M, 4.6 G.
+# 14 blocks: stage 4 four blocks deep and 544 wide, the rest plain. The paper does not print the plans of 48, 64 and 96 blocks; these
+# are reconstructed: its √2 widths, depths that fall from narrow to wide, blocks exact, parameters and MACs that round to its 28.8 M, 4.6 G.
 RECONSTRUCTED = {
     48: "68x10, 96x8, 136x6, 192x4, 272x3, 384x2; 192x4, 272x3, 384x2, 544x2",
     64: "96x12, 136x7, 192x4, 272x3, 384x2; 96x14, 136x8, 192x4, 272x3, 384x2, 544x1",

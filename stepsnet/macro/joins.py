@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from typing import TypeAlias
+
 import torch
 from torch import Tensor, nn
 
 from stepsnet.errors import UsageError, nearest
+
+# (channels of y, channels of x_i, where the channels are) → the module that joins them.
+JoinDesign: TypeAlias = Callable[[int, int, int], nn.Module]
+Join: TypeAlias = str | nn.Module | JoinDesign
 
 
 class PlainJoin(nn.Module):
@@ -24,25 +32,33 @@ class MatchedJoin(PlainJoin):
 
     By the time of the join y has grown by many residual terms, and the next norm, which divides both by their common
     deviation, would drown x_i: the paper's shortcut degradation once more, at the join. The factor carries no gradient
-    and has no parameters; it is computed in fp32, and where x_i is zero it stays zero.
+    and has no parameters; it is computed and applied in fp32 (or wider), and where x_i is zero it stays zero.
     """
 
     def forward(self, y: Tensor, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            y_power = y.float().square().mean(self.channel_dim, keepdim=True)
-            x_power = x.float().square().mean(self.channel_dim, keepdim=True)
-            # The tiny floor only matters for x = 0, whose product is zero whatever the factor.
-            factor = (y_power / x_power.clamp_min(torch.finfo(torch.float32).tiny)).sqrt()
-            factor = torch.where(x_power > 0, factor, 0.0).to(x.dtype)
-        return super().forward(y, x * factor)
+        return super().forward(y, (x * self.factor(y, x)).to(x.dtype))
+
+    @torch.no_grad()
+    def factor(self, y: Tensor, x: Tensor) -> Tensor:
+        y_rms, x_rms = self.rms(y), self.rms(x)
+        return torch.where(x_rms > 0, y_rms / x_rms, 0.0)
+
+    def rms(self, z: Tensor) -> Tensor:
+        wide = torch.promote_types(z.dtype, torch.float32)
+        return torch.linalg.vector_norm(z, dim=self.channel_dim, keepdim=True, dtype=wide) / z.shape[self.channel_dim] ** 0.5
 
 
 JOINS: dict[str, type[PlainJoin]] = {"plain": PlainJoin, "matched": MatchedJoin}
 
 
-def make_join(join: str | nn.Module, channel_dim: int) -> nn.Module:
+def make_join(join: Join, y_width: int, x_width: int, channel_dim: int) -> nn.Module:
+    """The join of one place. Of a module each place gets a copy of its own; a function is asked for one that fits the widths."""
     if isinstance(join, nn.Module):
-        return join
-    if join not in JOINS:
-        raise UsageError(f"there is no join '{join}' (known: {', '.join(JOINS)}, or a module taking y and x{nearest(join, JOINS)})")
-    return JOINS[join](channel_dim)
+        return copy.deepcopy(join)
+    if callable(join):
+        return join(y_width, x_width, channel_dim)
+    name = str(join)
+    if name not in JOINS:
+        known = f"{', '.join(JOINS)}, a module (y, x) → [y, x], or a function that makes one"
+        raise UsageError(f"there is no join '{name}'{nearest(name, JOINS)}; known are {known}")
+    return JOINS[name](channel_dim)

@@ -6,67 +6,65 @@ F_i is the i-th step, any module from C_i channels to C_i channels; y_i is what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stepsnet.errors import UsageError
-from stepsnet.macro.joins import make_join
+from stepsnet.macro.joins import Join, make_join
 from stepsnet.macro.plan import slices_of
+from stepsnet.macro.stack import Stack
 
 
 class StepsNet(nn.Module):
     """y_1 = F_1(x_1);  y_i = F_i([y_{i-1}, x_i]).
 
     `steps` are the F_i and `widths` their C_i, growing. `channel_dim` is where the channels are: -1 for tokens, 1 for
-    images. `join` is "plain" (Eq. 5), "matched", one module for every join, or one per join: a sequence of n - 1.
-    Further arguments of the call go to every step. With a single step this is F_1, bit for bit.
+    images. `join` is "plain" (Eq. 5), "matched", a module (y, x) → [y, x], of which each join gets its own copy, or a function
+    (C_{i-1}, d_i, channel_dim) → module. Further arguments of the call go to every step. With a single step this is F_1, bit for bit.
     """
 
-    def __init__(
-        self,
-        steps: Iterable[nn.Module],
-        widths: Sequence[int],
-        channel_dim: int = -1,
-        join: str | nn.Module | Sequence[str | nn.Module] = "plain",
-    ) -> None:
+    def __init__(self, steps: Iterable[nn.Module], widths: Sequence[int], channel_dim: int = -1, join: Join = "plain") -> None:
         super().__init__()
         self.steps = nn.ModuleList(steps)
         self.widths = tuple(widths)
         self.channel_dim = channel_dim
-        _check_widths(self.steps, self.widths)
+        _check_widths(self.steps, self.widths, "grow from narrow to wide", self.widths)
         self.slices = slices_of(self.widths)
-        joins = [join] * (len(self.steps) - 1) if isinstance(join, (str, nn.Module)) else list(join)
-        if len(joins) != len(self.steps) - 1:
-            raise UsageError(f"{len(self.steps)} steps have {len(self.steps) - 1} joins, got {len(joins)}")
-        self.joins = nn.ModuleList(make_join(j, channel_dim) for j in joins)
+        self.joins = nn.ModuleList(make_join(join, narrow, wide - narrow, channel_dim) for narrow, wide in pairwise(self.widths))
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
-        _check_input(x, self.widths[-1], self.channel_dim)
-        y, *fresh = x.split(self.slices, self.channel_dim)
+        y, *fresh = self.split(x)
         y = self.steps[0](y, *context)
-        for step, join, x_i in zip(self.steps[1:], self.joins, fresh, strict=True):
-            y = step(join(y, x_i), *context)
+        for i, x_i in enumerate(fresh, start=1):
+            y = self.steps[i](self.joins[i - 1](y, x_i), *context)
         return y
 
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """x_1 … x_n, as views."""
+        _check_input(x, self.widths[-1], self.channel_dim)
+        return x.split(self.slices, self.channel_dim)
+
+    def walk(self, x: Tensor, *context: Any, after: Collection[int] | None = None) -> tuple[Tensor, list[Tensor]]:
+        """The output, and the states after the blocks numbered `after`, by default all; a step that is no Stack counts as one block."""
+        y, *fresh = self.split(x)
+        states: list[Tensor] = []
+        count = 0
+        for i, step in enumerate(self.steps):
+            y = start = self.joins[i - 1](y, fresh[i - 1]) if i else y
+            for y in _walk(step, start, *context):
+                if after is None or count in after:
+                    states.append(self.state(x, y))
+                count += 1
+        return y, states
+
     def state(self, x: Tensor, y: Tensor) -> Tensor:
-        """The full-width state [y_i, x_{i+1} … x_n] around y, the output of any block of step i; the slices still waiting belong to it."""
+        """[y_i, x_{i+1} … x_n], the full-width state around y, the output of any block of step i: the slices still waiting belong to it."""
         width = y.shape[self.channel_dim]
         return torch.cat((y, x.narrow(self.channel_dim, width, x.shape[self.channel_dim] - width)), self.channel_dim)
-
-    def walk(self, x: Tensor, *context: Any) -> Iterator[tuple[int | None, Tensor]]:
-        """Forward block by block: (0, y), (1, y) … after each block, then (None, output). The steps must have `blocks`, as a Stack has."""
-        y, *fresh = x.split(self.slices, self.channel_dim)
-        count = 0
-        for index, step in enumerate(self.steps):
-            y = self.joins[index - 1](y, fresh[index - 1]) if index else y
-            for block in cast(Any, step).blocks:
-                y = block(y, *context)
-                yield count, y
-                count += 1
-        yield None, y
 
     def extra_repr(self) -> str:
         return f"widths={self.widths}, channel_dim={self.channel_dim}"
@@ -83,15 +81,31 @@ class ReverseStepsNet(nn.Module):
         self.steps = nn.ModuleList(steps)
         self.widths = tuple(widths)
         self.channel_dim = channel_dim
-        _check_widths(self.steps, self.widths[::-1])
+        _check_widths(self.steps, self.widths, "shrink from wide to narrow", self.widths[::-1])
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         _check_input(x, self.widths[0], self.channel_dim)
         done = []
-        for step, width, onward in zip(self.steps, self.widths, self.widths[1:], strict=False):
-            x, y = step(x, *context).split((onward, width - onward), self.channel_dim)
+        for i, (width, onward) in enumerate(pairwise(self.widths)):
+            x, y = self.steps[i](x, *context).split((onward, width - onward), self.channel_dim)
             done.append(y)
         return torch.cat((*done, self.steps[-1](x, *context)), self.channel_dim)
+
+    def walk(self, x: Tensor, *context: Any, after: Collection[int] | None = None) -> tuple[Tensor, list[Tensor]]:
+        """The output, and the states [y_1 … y_{i-1}, x_i] after the blocks numbered `after`, as StepsNet.walk has them."""
+        _check_input(x, self.widths[0], self.channel_dim)
+        done: list[Tensor] = []
+        states: list[Tensor] = []
+        count = 0
+        for step, onward in zip(self.steps, (*self.widths[1:], 0), strict=True):
+            start = x
+            for x in _walk(step, start, *context):
+                if after is None or count in after:
+                    states.append(torch.cat((*done, x), self.channel_dim))
+                count += 1
+            x, y = x.split((onward, x.shape[self.channel_dim] - onward), self.channel_dim)
+            done.append(y)
+        return torch.cat(done, self.channel_dim), states
 
     def extra_repr(self) -> str:
         return f"widths={self.widths}, channel_dim={self.channel_dim}"
@@ -117,15 +131,20 @@ def reverse_reference(x: Tensor, steps: Sequence[nn.Module], widths: Sequence[in
     return torch.cat(outputs, dim=channel_dim)
 
 
-def _check_widths(steps: nn.ModuleList, widths: tuple[int, ...]) -> None:
+def _walk(step: nn.Module, x: Tensor, *context: Any) -> Iterator[Tensor]:
+    return step.walk(x, *context) if isinstance(step, Stack) else iter([step(x, *context)])
+
+
+def _check_widths(steps: nn.ModuleList, widths: tuple[int, ...], rule: str, growing: tuple[int, ...]) -> None:
     if not widths or len(steps) != len(widths):
-        raise UsageError(f"{len(steps)} steps need as many widths, got {len(widths)}: {widths}")
-    if widths[0] < 1 or any(a >= b for a, b in zip(widths, widths[1:], strict=False)):
-        raise UsageError(f"step widths must be positive and grow strictly from narrow to wide, got {widths}")
+        raise UsageError(f"{len(steps)} steps need as many widths, and at least one; got {len(widths)}: {widths}")
+    if growing[0] < 1 or any(narrow >= wide for narrow, wide in pairwise(growing)):
+        raise UsageError(f"the widths of the steps must be positive and {rule}, got {widths}")
 
 
 def _check_input(x: Tensor, width: int, channel_dim: int) -> None:
     if not -x.dim() <= channel_dim < x.dim():
         raise UsageError(f"the channels are at dimension {channel_dim}, which an input of shape {tuple(x.shape)} does not have")
     if x.shape[channel_dim] != width:
-        raise UsageError(f"the network is {width} channels wide, the input of shape {tuple(x.shape)} has {x.shape[channel_dim]} at dimension {channel_dim}")
+        found = f"has {x.shape[channel_dim]} at dimension {channel_dim}"
+        raise UsageError(f"the network is {width} channels wide, the input of shape {tuple(x.shape)} {found}")

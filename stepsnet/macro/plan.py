@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from stepsnet.errors import UsageError
 
@@ -23,7 +24,7 @@ class StepPlan:
             raise UsageError(f"a plan needs one depth per width and at least one step, got widths {self.widths} and depths {self.depths}")
         if self.widths[0] < 1 or min(self.depths) < 0:
             raise UsageError(f"the plan '{self}' needs positive widths and no negative depths")
-        for narrow, wide in zip(self.widths, self.widths[1:], strict=False):
+        for narrow, wide in pairwise(self.widths):
             if wide <= narrow:
                 raise UsageError(f"the plan '{self}' goes from width {narrow} to {wide}: every step must be wider than the one before")
 
@@ -58,7 +59,7 @@ class StepPlan:
         for _ in range(steps - 1):
             first = depths[0]
             depths = [2 * (first - first // 2), first // 2, *depths[1:]]
-        if widths[0] < 1 or any(a >= b for a, b in zip(widths, widths[1:], strict=False)):
+        if widths[0] < 1 or any(narrow >= wide for narrow, wide in pairwise(widths)):
             raise UsageError(f"{steps} steps of √2 do not fit into width {width}: the narrow ones would be {widths}; ask for fewer steps")
         return cls(tuple(widths), tuple(depths))
 
@@ -80,10 +81,10 @@ class StepPlan:
         return len(self.widths)
 
     def __str__(self) -> str:
-        return ", ".join(f"{width}x{depth}" for width, depth in zip(self.widths, self.depths, strict=False))
+        return ", ".join(f"{width}x{depth}" for width, depth in zip(self.widths, self.depths, strict=True))
 
 
 def slices_of(widths: Iterable[int]) -> tuple[int, ...]:
     """d_1 = C_1 and d_i = C_i - C_{i-1}."""
     widths = tuple(widths)
-    return tuple(wide - narrow for narrow, wide in zip((0, *widths), widths, strict=False))
+    return tuple(wide - narrow for narrow, wide in pairwise((0, *widths)))

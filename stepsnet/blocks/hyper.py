@@ -1,0 +1,58 @@
+"""Hyper-connections (arXiv 2409.19606), the static kind: several residual streams side by side, and learned weights between them.
+
+Shapes: S streams in front of what the block itself knows, so (S, B, …).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stepsnet.blocks.residual import Place, Residual
+
+
+class Spread(nn.Module):
+    """x → S equal streams."""
+
+    def __init__(self, streams: int) -> None:
+        super().__init__()
+        self.streams = streams
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.expand(self.streams, *x.shape)
+
+
+class Gather(nn.Module):
+    """S streams → their mean (the paper's sum, but of the size a join or a head expects)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=0)
+
+
+class HyperConnection(Residual):
+    """h = Σ_s in_s x_s;  z_s = Σ_t mix_st x_t + out_s R(norm(h)).
+
+    It starts with mix = 1, out = 1 and one stream read by each block, the streams taking turns: the plain residual network.
+    """
+
+    def __init__(self, norm: nn.Module | None, branch: nn.Module, place: Place, streams: int) -> None:
+        super().__init__(norm, branch, place)
+        self.reads = place.index % streams
+        self.read = nn.Parameter(torch.empty(streams))
+        self.mix = nn.Parameter(torch.empty(streams, streams))
+        self.write = nn.Parameter(torch.empty(streams))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.read)
+        self.read[self.reads] = 1.0
+        nn.init.eye_(self.mix)
+        nn.init.ones_(self.write)
+
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
+        h = torch.tensordot(self.read, x, dims=1)
+        r = self.drop_path(self.branch(self.norm(h), *context))
+        return torch.tensordot(self.mix, x, dims=1) + self.write.view(-1, *[1] * r.dim()) * r
