@@ -1,0 +1,99 @@
+"""Ctrl-C and SIGTERM: finish the step, save, leave. A second Ctrl-C leaves at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SAME_KEYSTROKE_SECONDS = 1.0
+GRACE_SECONDS = 20.0
+
+
+class StopRequest:
+    """What has been asked for so far."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self.at = 0.0
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+
+@contextmanager
+def stop_on_signals(*, launched: bool) -> Iterator[StopRequest]:
+    """Collect stop requests while the body runs. Outside the main thread, where Python delivers no signals, nothing is collected.
+
+    Under a launcher (`launched`) one Ctrl-C arrives twice, once from the terminal and once from the launcher, so only a later one
+    counts as the second; and whoever is stuck waiting for a process that has died is ended by a watchdog after a time of grace.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        again = number == signal.SIGINT and request.signal == signal.SIGINT
+        if again and time.monotonic() - request.at > SAME_KEYSTROKE_SECONDS:
+            os._exit(128 + number)
+        if request.signal is None:
+            request.signal, request.at = number, time.monotonic()
+            if number == signal.SIGINT:
+                _say("Stopping after this step and saving. Ctrl-C again leaves at once.")
+                if not launched:
+                    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next one ends the process even while torch computes
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        if launched:
+            with _watchdog(GRACE_SECONDS):
+                yield request
+        else:
+            yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _watchdog(grace: float) -> Iterator[None]:
+    """End the process `grace` seconds after SIGTERM if it is still in the body.
+
+    A thread reads signals from a pipe that the interpreter's C handler writes to, because the Python handler above has to wait
+    for the main thread, which may be waiting inside a collective operation for a process that is no more.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    left = threading.Event()
+
+    def watch() -> None:
+        while os.read(reader, 1)[0] != signal.SIGTERM:
+            pass
+        if not left.wait(grace):
+            _say(f"Process {os.getpid()} did not leave within {grace:.0f} s of SIGTERM and is ended.")
+            os._exit(128 + signal.SIGTERM)
+
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        left.set()
+        os.write(writer, bytes([signal.SIGTERM]))  # ends the thread's read
+        thread.join()
+        os.close(reader)
+        os.close(writer)
+
+
+def _say(sentence: str) -> None:
+    """Write to standard error at once, which is all a signal handler may do; and give a terminal its cursor back."""
+    cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+    os.write(2, f"{cursor}\n{sentence}\n".encode())
