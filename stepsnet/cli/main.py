@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "See it": ("demo",),
     "Look at models": ("models", "info", "reproduce"),
     "Train": ("train", "resume", "eval", "runs"),
+    "Language": ("prepare-text",),
 }
 
 INTRODUCTION = """\
@@ -91,11 +92,11 @@ def _dispatch(words: list[str]) -> int:
 
 def load(name: str) -> Command:
     """The module of the command `name`."""
-    return cast(Command, importlib.import_module(f"stepsnet.cli.{name}"))
+    return cast(Command, importlib.import_module(f"stepsnet.cli.{name.replace('-', '_')}"))
 
 
 def help_text() -> str:
     """What `stepsnet --help` says."""
-    groups = ["\n".join([f"{title}:", *(f"  {name:<11}{load(name).SUMMARY}" for name in names)]) for title, names in COMMANDS.items()]
+    groups = ["\n".join([f"{title}:", *(f"  {name:<14}{load(name).SUMMARY}" for name in names)]) for title, names in COMMANDS.items()]
     usage = "Usage: stepsnet COMMAND …      `stepsnet COMMAND --help` explains a command, `stepsnet --version` says the version."
     return "\n\n".join([INTRODUCTION, usage, *groups, EXAMPLES])

@@ -15,6 +15,7 @@ from stepsnet.errors import UsageError
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
+ITEM_BYTES = {"uint16": 2, "uint32": 4}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,8 @@ class Manifest:
     """What a prepared folder holds."""
 
     format: int = FORMAT_VERSION
+    request: str
+    """Hash of what was asked for, so that asking again finds it done."""
     dtype: str
     """Of the token files, little-endian: uint16, or uint32 for more than 65,536 tokens."""
     vocabulary: int
@@ -86,8 +89,8 @@ def open_part(folder: Path, manifest: Manifest, name: str) -> TextStore:
         raise UsageError(f"{folder} has no part {name!r}, only {', '.join(manifest.parts)}.")
     part = manifest.parts[name]
     path = folder / part.file
-    expected = part.tokens * (2 if manifest.dtype == "uint16" else 4)
+    expected = part.tokens * ITEM_BYTES[manifest.dtype]
     found = path.stat().st_size if path.is_file() else 0
     if found != expected or not part.tokens:
         raise UsageError(f"{path} has {found} bytes instead of the {expected} that its manifest says; prepare the text anew.")
-    return TextStore([MappedTokens(path, f"<{manifest.dtype[0]}{expected // part.tokens}")])
+    return TextStore([MappedTokens(path, f"<u{ITEM_BYTES[manifest.dtype]}")])

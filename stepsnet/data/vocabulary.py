@@ -50,7 +50,7 @@ class Vocabulary(ABC):
     def check_fits(self, vocab_size: int, where: str) -> None:
         """A model's tokens are this vocabulary's, or nothing it says makes sense."""
         if vocab_size != len(self.pieces):
-            raise UsageError(f"{where} knows {vocab_size} tokens, but the tokenizer {len(self.pieces)}; give the one the model was trained with.")
+            raise UsageError(f"{where} knows {vocab_size} tokens, but the tokenizer {len(self.pieces)}; give the one it was trained with.")
 
 
 class ByteVocabulary(Vocabulary):
