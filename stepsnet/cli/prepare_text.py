@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokenizer", type=Path, help="use this tokenizer.json instead of training one")
     parser.add_argument("--valid", nargs="+", default=[], metavar="FILE", help="text for validation, whatever its name")
     parser.add_argument("--test", nargs="+", default=[], metavar="FILE", help="text for testing, whatever its name")
-    parser.add_argument("--errors", default="strict", metavar="strict|replace", help="bytes that are not UTF-8 and damaged archives: stop at them "
-                        "(default), or put U+FFFD, and keep what comes before the damage")  # fmt: skip
+    damage = "bytes that are not UTF-8, and damaged archives: stop (default), or put U+FFFD and keep what comes before the damage"
+    parser.add_argument("--errors", default="strict", metavar="strict|replace", help=damage)
     parser.add_argument("--leave-out", action="append", default=[], metavar="FILE:START-STOP", help="characters of a file to do without")
     parser.add_argument("--column", default="text", help="the column of a data set that holds the text (default: text)")
     parser.add_argument("--sample-mb", type=int, default=32, help="how much text the tokenizer is trained on (default: 32 MB)")
@@ -58,5 +58,6 @@ def run(args: argparse.Namespace) -> int:
     if manifest.vocabulary < args.vocab and args.tokenizer is None:
         print(f"The text is too small for {args.vocab} tokens: the vocabulary has {manifest.vocabulary}.")
     for name, part in manifest.parts.items():
-        print(f"{args.out / part.file}: {part.tokens:,} tokens of {part.bytes:,} bytes, {part.words:,} words, {part.documents:,} documents ({name})")
+        text = f"{part.bytes:,} bytes, {part.words:,} words, {part.documents:,} documents"
+        print(f"{name}: {part.tokens:,} tokens of {text} in {args.out / part.file}")
     return 0
