@@ -9,8 +9,9 @@ The cure is to declare these operators, without any computation behind them, bef
 torchvision is all there: `transforms.v2`, `models`, `datasets`, and timm. Where the compiled library does load, nothing is declared
 and torchvision is left entirely to itself.
 
-An operator is declared by its schema in `DECLARED`. Calling a declared operator fails with PyTorch's own message until a kernel is
-registered for it on the library that `_declare_operators` returns: that is the place for kernels in plain PyTorch.
+An operator is declared by its schema in `DECLARED`. Detection needs two of them to compute as well, `nms` and `roi_align`: they get
+the kernels in plain PyTorch of `stepsnet.integrations.detection.kernels`. Without a kernel torchvision would fall back to a version of
+`roi_align` that takes all memory there is, so it is told that these two are there; of any other operator it still says that it is not.
 """
 
 from __future__ import annotations
@@ -24,12 +25,17 @@ from types import ModuleType
 
 import torch
 
+from stepsnet.integrations.detection import kernels
 from stepsnet.integrations.optional import require
 
 DECLARED = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    ("roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
+     "int sampling_ratio, bool aligned) -> Tensor"),
 )
+USERS = {"torchvision.ops.boxes": ("_assert_has_ops",), "torchvision.ops.roi_align": ("_assert_has_ops", "_has_ops")}
+"""Where torchvision asks whether its library is there before it calls `nms` or `roi_align`."""
 
 
 def import_torchvision() -> ModuleType:
@@ -38,13 +44,17 @@ def import_torchvision() -> ModuleType:
         return sys.modules["torchvision"]
     _forget_torchvision()  # somebody's failed attempt leaves submodules behind, which believe that there are no operators
     package = importlib.util.find_spec("torchvision")
-    if package is not None and package.origin is not None and not _compiled_operators_load(Path(package.origin).parent):
+    compiled = package is None or package.origin is None or _compiled_operators_load(Path(package.origin).parent)
+    if not compiled:
         _declare_operators()
     try:
-        return require("torchvision", extra="vision")
+        library = require("torchvision", extra="vision")
     except BaseException:
         _forget_torchvision()
         raise
+    if not compiled:
+        _announce_plain_kernels()
+    return library
 
 
 def _compiled_operators_load(folder: Path) -> bool:
@@ -64,7 +74,21 @@ def _declare_operators() -> torch.library.Library:
     library = torch.library.Library("torchvision", "FRAGMENT")
     for schema in DECLARED:
         library.define(schema)
+    library.impl("nms", kernels.nms, "CompositeExplicitAutograd")
+    library.impl("roi_align", kernels.roi_align, "CompositeImplicitAutograd")
     return library
+
+
+def _announce_plain_kernels() -> None:
+    """Let the two functions that have kernels now pass torchvision's question whether its compiled library is there."""
+    for name, questions in USERS.items():
+        for question in questions:
+            if name in sys.modules:
+                setattr(sys.modules[name], question, _yes)
+
+
+def _yes() -> bool:
+    return True
 
 
 def _forget_torchvision() -> None:
