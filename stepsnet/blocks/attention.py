@@ -5,7 +5,9 @@ Shapes: B batch, N tokens (T new ones, S with those in the cache), C channels, H
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +58,17 @@ class Attention(nn.Module):
         return self.proj(x.transpose(1, 2).reshape(B, N, C))
 
 
+class Cache(Protocol):
+    """What a language model asks of a cache: ours below, or another library's behind the same two names."""
+
+    @property
+    def length(self) -> int:
+        """How many tokens it holds."""
+
+    def extend(self, block: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Append the new tokens' (B, H, T, D) of one block; returns all of that block's keys and values."""
+
+
 @dataclass
 class KeyValueCache:
     """Keys and values of all earlier tokens, one pair a block, each at its block's own width."""
@@ -68,6 +81,11 @@ class KeyValueCache:
         """How many tokens it holds."""
         return self.keys[0].shape[2] if self.keys else 0
 
+    def keep(self, tokens: int) -> None:
+        """Forget all but the newest `tokens`. From then on the positions of new tokens must be given, since the length no longer tells."""
+        start = max(self.length - tokens, 0)
+        self.keys, self.values = ([tensor[:, :, start:] for tensor in tensors] for tensors in (self.keys, self.values))
+
     def extend(self, block: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Append the new tokens' (B, H, T, D) of one block; returns all of that block's keys and values."""
         if block == len(self.keys):
@@ -79,13 +97,34 @@ class KeyValueCache:
         return self.keys[block], self.values[block]
 
 
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention of T new tokens to S: those that the mask (…, T, S) allows, or without one all that came before."""
+    # Without a mask either every token is new (causal), or one new token looks at all that came before.
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and q.shape[2] > 1)
+
+
 @dataclass
 class TextContext:
-    """What the blocks of a language model share in one pass: rotary tables by head dimension, the mask, and the cache if there is one."""
+    """What the blocks of a language model share in one pass: rotary tables by head dimension, the mask, the cache if there is one."""
 
     rotary: dict[int, tuple[Tensor, Tensor]]
     mask: Tensor | None = None
-    cache: KeyValueCache | None = None
+    cache: Cache | None = None
+    attend: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = attend
+    """How queries, keys and values become one; another implementation may stand here."""
+
+
+def causal_mask(real: Tensor | None, new: int, past: int, device: torch.device) -> Tensor | None:
+    """Which of all S = past + new tokens each new one may look at, (T, S) or (B, 1, T, S); None where `attend` needs no mask.
+
+    `real` (B, S) is false where a token is padding. Padding looks at itself, so that no row is empty; nobody else looks at it.
+    """
+    if real is None and (past == 0 or new == 1):
+        return None
+    before = torch.ones(new, past + new, dtype=torch.bool, device=device).tril(past)
+    if real is None:
+        return before
+    return (before & real.bool()[:, None, None, :]) | (before & ~before.tril(past - 1))
 
 
 def rotary_table(positions: Tensor, dim: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
@@ -122,6 +161,5 @@ class CausalAttention(nn.Module):
         q, k = rotate(q, table), rotate(k, table)
         if context.cache is not None:
             k, v = context.cache.extend(self.block, k, v)
-        # Without a mask either every token is new (causal), or one new token looks at all that came before.
-        x = F.scaled_dot_product_attention(q, k, v, attn_mask=context.mask, is_causal=context.mask is None and T > 1)
+        x = context.attend(q, k, v, context.mask)
         return self.proj(x.transpose(1, 2).reshape(B, T, C))

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepsnet.blocks.attention import CausalAttention, KeyValueCache, TextContext, heads_for, rotary_table
+from stepsnet.blocks.attention import Cache, CausalAttention, KeyValueCache, TextContext, causal_mask, heads_for, rotary_table
 from stepsnet.blocks.designs import ResidualLike, ResidualPart
 from stepsnet.blocks.mlp import SwiGLU
 from stepsnet.blocks.residual import Place
@@ -24,6 +24,11 @@ round_width = multiple_of(16)
 
 def heads_of(width: int) -> int:
     return heads_for(width, HEAD_DIM, even=True)
+
+
+def text_positions(mask: Tensor) -> Tensor:
+    """Each token's place in its own text, (B, S), counted over what the mask says is text."""
+    return (mask.long().cumsum(-1) - 1).clamp_min(0)
 
 
 class Block(nn.Module):
@@ -85,20 +90,37 @@ class Transformer(Model):
         """An empty cache for `forward`: pass the same one with each further piece of the text."""
         return KeyValueCache()
 
-    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        return F.linear(self.forward_features(x, cache), self.embed.weight)
+    def forward(self, x: Tensor, cache: Cache | None = None, mask: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        return self.forward_head(self.forward_features(x, cache, mask, positions))
 
-    def forward_features(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """The last hidden state (B, T, C), normalised. With a cache, `x` are the ids of the tokens that follow those it holds."""
+    def forward_head(self, x: Tensor) -> Tensor:
+        """Logits from hidden states."""
+        return F.linear(x, self.embed.weight)
+
+    def forward_features(
+        self, x: Tensor, cache: Cache | None = None, mask: Tensor | None = None, positions: Tensor | None = None
+    ) -> Tensor:
+        """The last hidden state (B, T, C), normalised.
+
+        With a cache, `x` are the ids of the T tokens that follow those it holds, S in all. For a batch of unequal texts, `mask` (B, S) is
+        false where a token is padding. `positions` (B, T) are counted where they are not given: along each text, padding left out.
+        """
         if x.dim() != 2 or x.is_floating_point():
             raise UsageError(f"the language model takes token ids of shape (batch, tokens), got {tuple(x.shape)} of {x.dtype}")
         T = x.shape[1]
         past = cache.length if cache is not None else 0
-        positions = torch.arange(past, past + T, device=x.device)
-        mask = None
-        if past and T > 1:
-            mask = torch.ones(T, past + T, dtype=torch.bool, device=x.device).tril(past)
-        context = TextContext({dim: rotary_table(positions, dim) for dim in self.head_dims}, mask, cache)
+        if positions is None:
+            positions = torch.arange(past, past + T, device=x.device) if mask is None else text_positions(mask)[:, past:]
+        context = TextContext(self.rotary_tables(positions), causal_mask(mask, T, past, x.device), cache)
+        return self.run(x, context)
+
+    def rotary_tables(self, positions: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
+        """Cosine and sine for positions (T) or (B, T), once for all blocks of equal head dimension."""
+        rows = positions if positions.dim() == 1 else positions[:, None]  # (B, 1, T): the same for all heads
+        return {dim: rotary_table(rows, dim) for dim in self.head_dims}
+
+    def run(self, x: Tensor, context: TextContext) -> Tensor:
+        """Ids to hidden states in a given context, for those who bring their own cache or attention."""
         return self.norm(self.net(self.embed(x), context))
 
     def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
