@@ -43,10 +43,7 @@ def save_model(model: Model, path: str | Path, weights: Mapping[str, Tensor] | N
 
 
 def load_weights(model: Model, path: str | Path) -> None:
-    """Fill a model from a file of ours or from a plain safetensors state dict; what does not fit is named.
-
-    A model on the meta device takes the file's tensors as they are, on the CPU.
-    """
+    """Fill a model from a file of ours or from a plain safetensors state dict; what does not fit is named."""
     read_header(path, ours=False)
     weights = safetensors.torch.load_file(path)
     own = model.state_dict()
@@ -59,8 +56,12 @@ def load_weights(model: Model, path: str | Path) -> None:
     for key, tensor in weights.items():
         if tensor.shape != own[key].shape:
             raise UsageError(f"{fits}: its {key} is {tuple(tensor.shape)}, the model's {tuple(own[key].shape)}")
-    if any(tensor.is_meta for tensor in own.values()):
-        # A copy, because the loader may have mapped the file into memory, and the file may go away.
+    put_weights(model, weights)
+
+
+def put_weights(model: Model, weights: Mapping[str, Tensor]) -> None:
+    """Copy weights that fit into a model; one on the meta device takes on their device and type."""
+    if any(tensor.is_meta for tensor in model.state_dict().values()):
         model.load_state_dict({key: tensor.clone() for key, tensor in weights.items()}, assign=True)
     else:
         model.load_state_dict(weights)

@@ -1,0 +1,100 @@
+"""Our nine vision baselines are timm's, to the fourth digit of the logits, and weights that do not fit are named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stepsnet.errors import UsageError
+from stepsnet.families import create_model
+from stepsnet.integrations.timm import load_weights
+
+NAMES = {
+    **{name: name for name in ("resnet18", "resnet34", "resnet50")},
+    **{f"deit_{size}": f"deit_{size}_patch16_224" for size in ("tiny", "small", "base")},
+    **{f"swin_{size}": f"swin_{size}_patch4_window7_224" for size in ("tiny", "small", "base")},
+}
+
+
+def make_timm(name: str, **options: Any) -> Any:
+    """Timm's model with nothing left at a neutral start: a zero gain or a fresh running mean would hide half of the network."""
+    import timm
+
+    model = timm.create_model(NAMES[name], **options)
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, (nn.LayerNorm, nn.BatchNorm2d)):
+                module.weight.uniform_(0.5, 1.5)
+                module.bias.uniform_(-0.5, 0.5)
+            if isinstance(module, nn.BatchNorm2d):
+                assert module.running_mean is not None
+                assert module.running_var is not None
+                module.running_mean.uniform_(-0.5, 0.5)
+                module.running_var.uniform_(0.5, 1.5)
+        for key, parameter in model.named_parameters():
+            if key.endswith("relative_position_bias_table"):
+                parameter.normal_()
+    return model.eval()
+
+
+@torch.no_grad()
+def largest_difference(theirs: nn.Module, ours: nn.Module, side: int) -> float:
+    picture = torch.randn(1, 3, side, side)
+    expected: Tensor = theirs(picture)
+    assert expected.std() > 0.1  # logits near zero would agree whatever they are
+    return float((ours.eval()(picture) - expected).abs().max())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_are_timms_at_224_and_another_size(name: str) -> None:
+    options = {"dynamic_img_size": True} if name.startswith("deit") else {}
+    theirs, ours = make_timm(name, **options), create_model(name, device="meta")
+    load_weights(ours, theirs.state_dict())
+    at_224 = largest_difference(theirs, ours, 224)
+    other = 160
+    if name.startswith("swin"):
+        other = 256  # maps of 64, 32, 16 and 8: with windows of 7 each of them is padded and shifted
+        theirs.set_input_size(img_size=(other, other), window_size=(7, 7))
+    assert max(at_224, largest_difference(theirs, ours, other)) < 1e-4
+
+
+def test_the_comparison_can_fail() -> None:
+    theirs, ours = make_timm("resnet18"), create_model("resnet18")
+    load_weights(ours, theirs.state_dict())
+    with torch.no_grad():
+        theirs.get_buffer("layer4.1.bn2.running_var").mul_(1.1)
+    assert largest_difference(theirs, ours, 64) > 1e-4
+
+
+@pytest.fixture
+def weights() -> dict[str, Tensor]:
+    return dict(make_timm("resnet18").state_dict())
+
+
+def test_a_missing_weight_is_named(weights: dict[str, Tensor]) -> None:
+    del weights["layer2.1.conv1.weight"]
+    with pytest.raises(UsageError, match=r"nothing for stages\.1\.net\.steps\.0\.blocks\.0\.conv\.branch\.conv1\.weight of resnet18"):
+        load_weights(create_model("resnet18", device="meta"), weights)
+
+
+def test_an_unknown_weight_is_named(weights: dict[str, Tensor]) -> None:
+    with pytest.raises(UsageError, match=r"se_gate\.weight of timm's weights has no place in resnet18"):
+        load_weights(create_model("resnet18", device="meta"), {**weights, "se_gate.weight": torch.ones(1)})
+
+
+def test_a_weight_of_another_shape_is_named(weights: dict[str, Tensor]) -> None:
+    with pytest.raises(UsageError, match=r"fc\.weight of timm's weights is \(1000, 512\), but head\.weight of resnet18 is \(10, 512\)"):
+        load_weights(create_model("resnet18", num_classes=10, device="meta"), weights)
+
+
+def test_a_model_that_timm_does_not_have_is_refused(weights: dict[str, Tensor]) -> None:
+    with pytest.raises(UsageError, match="not for steps_resnet18 with plan '64x1; 128x1; 64x2"):
+        load_weights(create_model("steps_resnet18", device="meta"), weights)
+
+
+def test_tables_that_older_swin_checkpoints_carry_are_left_aside() -> None:
+    theirs, ours = make_timm("swin_tiny"), create_model("swin_tiny")
+    load_weights(ours, {**theirs.state_dict(), "layers.0.blocks.0.attn.relative_position_index": torch.zeros(49, 49)})
