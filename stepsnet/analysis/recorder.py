@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,11 +60,11 @@ class GammaRecorder:
     """Writes `{"step": …, "gamma": […]}` to gamma.jsonl in the run folder: at the start, every `every` steps, and at the last one.
 
     The same `samples` validation samples serve as probe each time. Should the passes take more than `share` of the time, steps are
-    left out, the first and the last never. Sharded models (FSDP) are not watched: a pass through them needs all processes.
+    left out, the first, those in `always` and the last never. Sharded models (FSDP) are not watched: a pass through them needs all processes.
     """
 
-    def __init__(self, every: int = 50, samples: int = 8, share: float = 0.02) -> None:
-        self.every, self.samples, self.share = every, samples, share
+    def __init__(self, every: int = 50, samples: int = 8, share: float = 0.02, always: Collection[int] = ()) -> None:
+        self.every, self.samples, self.share, self.always = every, samples, share, always
         self._spent = 0.0
 
     def on_start(self, state: RunFace) -> None:
@@ -86,7 +86,7 @@ class GammaRecorder:
 
     def on_step(self, state: RunFace, step: int, metrics: Mapping[str, Any]) -> None:  # noqa: ARG002
         within_share = self._spent <= self.share * (time.perf_counter() - self._began)
-        if step == state.total_steps or (step % self.every == 0 and within_share):
+        if step == state.total_steps or step in self.always or (step % self.every == 0 and within_share):
             self._record(state, step)
 
     def on_evaluate(self, state: RunFace, step: int, metrics: Mapping[str, float]) -> None:
