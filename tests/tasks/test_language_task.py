@@ -16,8 +16,8 @@ from stepsnet.tasks.language import Language
 
 
 def make(train: bytes = b"abcdefghijklmnop", valid: bytes = b"ABCDEFGHIJ", seed: int = 0) -> Language:
-    stores = [TextStore([np.frombuffer(part, dtype=np.uint8)]) for part in (train, valid)]
-    return Language(Text("toy", *stores), DataConfig(kind="text", seq_len=4), seed=seed, smoothing=0.0)
+    store, held_out = (TextStore([np.frombuffer(part, dtype=np.uint8)]) for part in (train, valid))
+    return Language(Text("toy", store, held_out), DataConfig(kind="text", seq_len=4), seed=seed, smoothing=0.0)
 
 
 class Table(nn.Module):
