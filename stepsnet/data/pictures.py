@@ -72,7 +72,7 @@ class FileSource:
                 return image.convert("RGB")
         # Pillow's decoders let all of these out when a file is damaged.
         except (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, pillow.DecompressionBombError) as reason:
-            raise UnreadablePictureError(f"{path}: {str(reason).replace(str(path), 'it')}") from reason
+            raise UnreadablePictureError(f"{path}: {str(reason).replace(f' {str(path)!r}', '')}") from reason
 
 
 @dataclass(frozen=True)
