@@ -14,6 +14,7 @@ import io
 import json
 import os
 import pickle
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -164,10 +165,12 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def read_optimizer(path: Path) -> OptimizerState:
     """The optimiser's tensors. The file is a pickle, read by torch's reader that knows tensors and refuses everything else."""
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")  # no file of ours; the refusal below says all
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"{path} is refused: it holds something other than tensors, which could run code when read ({reason}).") from error
+        raise UsageError(f"{path} is refused: it holds more than tensors, or less, and could run code when read ({reason}).") from error
     if not isinstance(state, dict) or not all(isinstance(t, Tensor) for entry in state.values() for t in entry.values()):
         raise UsageError(f"{path} is not an optimiser's state: it should hold tensors by the names of parameters.")
     return state

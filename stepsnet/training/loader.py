@@ -85,12 +85,12 @@ class TrainingBatches:
 
     def close(self) -> None:
         """End the workers, also one that hangs in a read: they ignore SIGTERM."""
-        workers = getattr(self._iterator, "_workers", [])
-        self._iterator = self._loader._iterator = None
-        for worker in workers:
-            worker.join(timeout=1)
-            if worker.is_alive():
+        if self.workers and self._iterator is not None:
+            iterator: Any = self._iterator
+            iterator._shutdown_workers()  # which an exception that still holds the iterator would otherwise put off
+            for worker in iterator._workers:
                 worker.kill()
+        self._iterator = self._loader._iterator = None
 
 
 class ValidationBatches:

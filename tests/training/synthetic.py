@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stepsnet.data.config import DataConfig
-from stepsnet.tasks.base import Batch
+from stepsnet.tasks.base import Batch, MapDataset
 from stepsnet.training.callbacks import Callback
 from stepsnet.training.checkpoint import latest, read_optimizer, read_tensors
 from stepsnet.training.config import CheckpointConfig, EvalConfig, OptimConfig, TrainConfig, customise
@@ -57,9 +57,9 @@ class NoisyTask:
 
     name, unit, headline, higher_is_better = "classification", "images", "top1", True
 
-    def __init__(self, samples: int = 40, valid: int = 13, poisoned: frozenset[int] = frozenset(), damaged: frozenset[int] = frozenset()) -> None:
-        self.train = NoisyPictures(samples, poisoned, damaged)
-        self.valid = NoisyPictures(valid, frozenset(), frozenset())
+    def __init__(self, samples: int = 40, valid: int = 13, *, poisoned: Iterable[int] = (), damaged: Iterable[int] = ()) -> None:
+        self.train: MapDataset = NoisyPictures(samples, frozenset(poisoned), frozenset(damaged))
+        self.valid: MapDataset = NoisyPictures(valid, frozenset(), frozenset())
 
     def model_kwargs(self) -> dict[str, Any]:
         return {"num_classes": CLASSES, "in_chans": 3, "img_size": SIZE}
@@ -67,7 +67,8 @@ class NoisyTask:
     def collate(self, samples: list[Any]) -> Batch:
         kept = [sample for sample in samples if sample is not None]
         images = torch.stack([image for image, _, _ in kept]) if kept else torch.empty(0, 3, SIZE, SIZE)
-        return {"image": images, "target": torch.tensor([t for _, t, _ in kept]).long(), "ids": torch.tensor([i for _, _, i in kept]).long()}
+        target, ids = (torch.tensor([sample[place] for sample in kept], dtype=torch.int64) for place in (1, 2))
+        return {"image": images, "target": target, "ids": ids}
 
     def prepare(self, batch: Batch, step: int) -> Batch:
         return {**batch, "image": batch["image"] + 0.01 * step}
@@ -139,9 +140,9 @@ def fingerprint(folder: Path) -> dict[str, Any]:
     moments = {f"{name}.{key}": t for name, entry in read_optimizer(newest / "optimizer.pt").items() for key, t in entry.items()}
     prints = {path.name: tensor_hash(read_tensors(path)) for path in newest.glob("*.safetensors")}
     lines = read_lines(folder / METRICS)
-    facts = {"optimizer": tensor_hash(moments), "step": newest.name, "steps": [line["step"] for line in lines], "losses": [line["loss"] for line in lines]}
+    curve = {"steps": [line["step"] for line in lines], "losses": [line["loss"] for line in lines]}
     final = {"final": tensor_hash(read_tensors(folder / WEIGHTS))} if (folder / WEIGHTS).exists() else {}
-    return prints | facts | final
+    return prints | curve | final | {"optimizer": tensor_hash(moments), "step": newest.name}
 
 
 def tensor_hash(tensors: Mapping[str, Tensor]) -> str:
@@ -158,7 +159,8 @@ def in_processes(world: int, work: Callable[[], Any], timeout: float = 60) -> li
     results = context.SimpleQueue()
 
     def process(rank: int) -> None:
-        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         dist.init_process_group("gloo")  # once for all runs in `work`: a second meeting at the same port fails
         try:
             results.put((rank, work(), None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -69,9 +70,8 @@ def test_a_word_becomes_a_value_of_the_fields_type(config: TrainConfig, word: st
     ],
 )
 def test_a_wrong_word_is_answered_with_one_sentence(config: TrainConfig, word: str, sentence: str) -> None:
-    with pytest.raises(UsageError, match=".") as caught:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
         customise(config, [word])
-    assert sentence in str(caught.value)
 
 
 def test_iters_replace_epochs_and_both_are_refused(config: TrainConfig) -> None:

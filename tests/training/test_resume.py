@@ -16,8 +16,8 @@ from tests.training.synthetic import At, NoisyTask, PoweredOffError, fingerprint
 
 def digits(out: Path) -> TrainConfig:
     """Everything random is on: Mixup, CutMix, augmentation, stochastic depth; a running average; two loader workers; 5 steps an epoch."""
-    words = ["model=test_steps_deit", "batch_size=256", "iters=9", "workers=2", "drop_path=0.2", "augment.mixup=0.8", "augment.cutmix=1.0"]
-    return customise(get_recipe("digits"), [*words, "optim.ema=0.9", "eval.every=0", "eval.batch_size=360", "checkpoint.every=3", f"out={out}"])
+    words = ["batch_size=256", "iters=9", "workers=2", "drop_path=0.2", "augment.mixup=0.8", "augment.cutmix=1.0", "optim.ema=0.9"]
+    return customise(get_recipe("digits"), [*words, "eval.every=0", "eval.batch_size=360", "checkpoint.every=3", f"out={out}"])
 
 
 def language(out: Path) -> TrainConfig:
