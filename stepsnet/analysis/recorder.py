@@ -59,8 +59,8 @@ class RunFace(Protocol):
 class GammaRecorder:
     """Writes `{"step": …, "gamma": […]}` to gamma.jsonl in the run folder: at the start, every `every` steps, and at the last one.
 
-    The same `samples` validation samples serve as probe each time. Should the passes take more than `share` of the time, steps are
-    left out, the first, those in `always` and the last never. Sharded models (FSDP) are not watched: a pass through them needs all processes.
+    The same `samples` validation samples serve as probe each time. Should the passes take more than `share` of the time, steps are left
+    out, but never the first, those in `always` and the last. Sharded models (FSDP) are not watched: a pass through one needs all ranks.
     """
 
     def __init__(self, every: int = 50, samples: int = 8, share: float = 0.02, always: Collection[int] = ()) -> None:
