@@ -1,0 +1,64 @@
+"""Random Step by Step Networks for property tests: any widths, any rank, the channels anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+
+class Mixing(nn.Module):
+    """A residual block that mixes all channels, wherever they are: x + tanh(W x)."""
+
+    def __init__(self, width: int, channel_dim: int) -> None:
+        super().__init__()
+        self.channel_dim = channel_dim
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.linear(x.movedim(self.channel_dim, -1)).tanh().movedim(-1, self.channel_dim)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Widths narrow to wide, where the channels are (counted from the front or from the back), an input's shape, and a seed."""
+
+    widths: tuple[int, ...]
+    channel_dim: int
+    shape: tuple[int, ...]
+    seed: int
+
+    def steps(self, reverse: bool = False) -> list[nn.Module]:
+        torch.manual_seed(self.seed)
+        widths = self.widths[::-1] if reverse else self.widths
+        return [Mixing(width, self.channel_dim).double() for width in widths]
+
+    def input(self) -> Tensor:
+        torch.manual_seed(self.seed + 1)
+        return torch.randn(self.shape, dtype=torch.float64, requires_grad=True)
+
+
+@st.composite
+def cases(draw: st.DrawFn, min_steps: int = 1) -> Case:
+    widths = sorted(draw(st.sets(st.integers(1, 12), min_size=min_steps, max_size=4)))
+    shape = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
+    place = draw(st.integers(0, len(shape) - 1))
+    shape[place] = widths[-1]
+    channel_dim = draw(st.sampled_from([place, place - len(shape)]))
+    return Case(tuple(widths), channel_dim, tuple(shape), draw(st.integers(0, 2**16)))
+
+
+@contextmanager
+def outputs_of(modules: list[nn.Module]) -> Iterator[list[Tensor]]:
+    """What the modules return while the context lasts, in the order of execution, seen from outside."""
+    seen: list[Tensor] = []
+    handles = [module.register_forward_hook(lambda _module, _inputs, output: seen.append(output)) for module in modules]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,123 @@
+"""How a fresh slice joins: plainly, matched in size, or by a module with parameters."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from stepsnet.errors import UsageError
+from stepsnet.macro import MatchedJoin, StepsNet
+from tests.macro.nets import Case, cases
+
+
+def rms(x: Tensor, dim: int) -> Tensor:
+    return x.double().square().mean(dim, keepdim=True).sqrt()
+
+
+@given(cases(min_steps=2), st.floats(1e-3, 1e3))
+def test_matched_gives_the_fresh_slice_the_size_of_y_at_every_position(case: Case, size: float) -> None:
+    narrow, wide = case.widths[0], case.widths[-1]
+    y, x = case.input().split((narrow, wide - narrow), case.channel_dim)
+    joined = MatchedJoin(case.channel_dim)(size * y, x)
+    kept, fresh = joined.split((narrow, wide - narrow), case.channel_dim)
+    assert torch.equal(kept, size * y)
+    torch.testing.assert_close(rms(fresh, case.channel_dim), rms(size * y, case.channel_dim))
+
+
+def test_matched_only_scales() -> None:
+    y, x = torch.randn(3, 4), torch.randn(3, 6)
+    fresh = MatchedJoin()(y, x)[:, 4:]
+    torch.testing.assert_close(fresh, x * rms(y, 1).float() / rms(x, 1).float())
+
+
+def test_the_factor_carries_no_gradient() -> None:
+    y, x = torch.randn(3, 4, requires_grad=True), torch.randn(3, 6, requires_grad=True)
+    fresh = MatchedJoin()(y, x)[:, 4:]
+    by_y, by_x = torch.autograd.grad(fresh.sum(), (y, x))
+    assert torch.count_nonzero(by_y) == 0
+    torch.testing.assert_close(by_x, (rms(y, 1) / rms(x, 1)).float().expand_as(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_short_floats_are_matched_in_fp32(dtype: torch.dtype) -> None:
+    y, x = torch.randn(64, 256).to(dtype), (torch.randn(64, 256) / 300).to(dtype)
+    joined = MatchedJoin()(y, x)
+    assert joined.dtype == dtype
+    expected = (x.double() * rms(y, 1) / rms(x, 1)).to(dtype)  # rounded once, at the end: a factor in bf16 would be off by up to 2⁻⁸
+    assert (joined[:, 256:] == expected).double().mean() > 0.999
+
+
+def test_sums_of_short_floats_do_not_overflow() -> None:
+    y, x = torch.full((1, 2048), 200.0, dtype=torch.float16), torch.ones(1, 2048, dtype=torch.float16)
+    assert torch.equal(MatchedJoin()(y, x), torch.full((1, 4096), 200.0, dtype=torch.float16))
+
+
+@pytest.mark.parametrize("tiny", [0.0, 1e-45, 1e-39, 1e-30, 1e-20])
+def test_a_slice_that_is_zero_or_nearly_so_gives_finite_values_and_gradients(tiny: float) -> None:
+    y, x = torch.randn(2, 4, requires_grad=True), torch.full((2, 6), tiny, requires_grad=True)
+    joined = MatchedJoin()(y, x)
+    joined.sum().backward()
+    assert joined.isfinite().all()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+
+
+def test_a_zero_slice_stays_zero_and_others_beside_it_do_not() -> None:
+    x = torch.randn(2, 6)
+    x[0] = 0.0
+    fresh = MatchedJoin()(torch.randn(2, 4), x)[:, 4:]
+    assert torch.count_nonzero(fresh[0]) == 0
+    assert torch.count_nonzero(fresh[1]) == 6
+
+
+class Gain(nn.Module):
+    """A join with a parameter."""
+
+    def __init__(self, width: int = 1) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.full((width,), 2.0))
+
+    def forward(self, y: Tensor, x: Tensor) -> Tensor:
+        return torch.cat((y, self.gain * x), -1)
+
+
+def identities(count: int) -> list[nn.Module]:
+    return [nn.Identity() for _ in range(count)]
+
+
+def test_of_a_module_each_join_has_a_copy_of_its_own() -> None:
+    gain = Gain()
+    net = StepsNet(identities(3), [1, 2, 3], join=gain)
+    assert [name for name, _ in net.named_parameters()] == ["joins.0.gain", "joins.1.gain"]
+    with torch.no_grad():
+        net.get_parameter("joins.1.gain").fill_(5.0)
+    assert net(torch.ones(3)).tolist() == [1.0, 2.0, 5.0]
+    assert gain.gain.tolist() == [2.0]
+
+
+def test_a_function_makes_joins_that_fit_their_widths() -> None:
+    asked = []
+
+    def make(y_width: int, x_width: int, channel_dim: int) -> nn.Module:
+        asked.append((y_width, x_width, channel_dim))
+        return Gain(x_width)
+
+    net = StepsNet(identities(3), [2, 5, 9], join=make)
+    assert asked == [(2, 3, -1), (5, 4, -1)]
+    assert net(torch.ones(9)).tolist() == [1.0] * 2 + [2.0] * 7
+
+
+def test_the_gain_of_a_join_learns() -> None:
+    net = StepsNet(identities(2), [1, 2], join=Gain())
+    net(torch.ones(2)).sum().backward()
+    gradient = net.get_parameter("joins.0.gain").grad
+    assert gradient is not None
+    assert gradient.tolist() == [1.0]
+
+
+def test_an_unknown_join_gets_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"no join 'mached'; nearest: matched; known are plain, matched, a module"):
+        StepsNet(identities(2), [1, 2], join="mached")
