@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "See it": ("demo",),
     "Look at models": ("models", "info", "reproduce"),
     "Train": ("train", "resume", "eval", "runs"),
-    "Language": ("prepare-text",),
+    "Language": ("prepare-text", "generate"),
 }
 
 INTRODUCTION = """\

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from stepsnet.data.tokens import TOKENIZER
+from stepsnet.data.vocabulary import BpeVocabulary
+from stepsnet.training.durable import replace_file
 from stepsnet.training.rundir import EVALUATIONS, METRICS, StepLines
 
 if TYPE_CHECKING:
     from stepsnet.training.loop import TrainState
 
 
+class Watcher(Protocol):
+    """What the loop calls; `Callback` says when. Anything with these methods will do: watchers need not know this package."""
+
+    def on_start(self, state: TrainState, /) -> None: ...
+
+    def on_step(self, state: TrainState, step: int, metrics: Mapping[str, Any], /) -> None: ...
+
+    def on_evaluate(self, state: TrainState, step: int, metrics: Mapping[str, float], /) -> None: ...
+
+    def on_checkpoint(self, state: TrainState, step: int, /) -> None: ...
+
+    def on_end(self, state: TrainState, /) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Callback:
-    """Does nothing at every occasion; override those of interest. Changing the model or the random numbers is not allowed."""
+    """Does nothing at every occasion; override those of interest. Changing the model's weights is not allowed."""
 
     def on_start(self, state: TrainState) -> None:
         """Before the first step, or the first one after a resume."""
@@ -27,7 +46,7 @@ class Callback:
         """Before a checkpoint is written: what belongs to the steps so far should reach the disk first."""
 
     def on_end(self, state: TrainState) -> None:
-        """After the last step has been evaluated and the final weights are written. Not called when the run is interrupted."""
+        """After the last step has been evaluated and the run's results are written. Not called when the run is interrupted."""
 
     def close(self) -> None:
         """However the run ended, the last call."""
@@ -54,6 +73,15 @@ class StepRecorder(Callback):
         for lines in (getattr(self, "_metrics", None), getattr(self, "_evaluations", None)):
             if lines is not None:
                 lines.close()
+
+
+class TokenizerKeeper(Callback):
+    """Puts the tokenizer of a language run beside its weights, so that the folder is all it takes to generate text."""
+
+    def on_start(self, state: TrainState) -> None:
+        vocabulary = getattr(state.task, "vocabulary", None)
+        if isinstance(vocabulary, BpeVocabulary):
+            replace_file(state.out / TOKENIZER, vocabulary.content.encode())
 
 
 class TensorBoard(Callback):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +13,19 @@ import torch
 from torch import nn
 
 from stepsnet.errors import UsageError
-from stepsnet.families import Model, cost_of, create_model, layer_ids, save_model
+from stepsnet.families import Model, cost_of, create_model, layer_ids, load_model, save_model
 from stepsnet.tasks import make_task
-from stepsnet.tasks.base import Task
+from stepsnet.tasks.base import Batch, Task
 from stepsnet.training import rundir
-from stepsnet.training.callbacks import Callback, StepRecorder
-from stepsnet.training.checkpoint import Checkpoints, Weights
+from stepsnet.training.callbacks import StepRecorder, Watcher, TokenizerKeeper
+from stepsnet.training.checkpoint import Checkpoints, Weights, latest, read_weights
 from stepsnet.training.config import TrainConfig, customise_resumed
-from stepsnet.training.distributed import Processes, join_processes, launched, restarted, spread
+from stepsnet.training.distributed import Processes, choose_device, join_processes, launched, restarted, spread
 from stepsnet.training.durable import full_disk_in_words
 from stepsnet.training.ema import WeightAverage
 from stepsnet.training.evaluate import evaluate
 from stepsnet.training.loader import BatchKeys, TrainingBatches, ValidationBatches
-from stepsnet.training.loop import TrainState, fit
+from stepsnet.training.loop import TrainState, autocast, fit
 from stepsnet.training.optim import make_optimizer, parameter_groups
 from stepsnet.training.signals import StopRequest, stop_on_signals
 from stepsnet.training.tensors import full, model_tensors
@@ -46,7 +46,7 @@ class Result:
     """What the last evaluation found."""
 
 
-def train(config: TrainConfig, callbacks: Sequence[Callback] = (), *, task: Task | None = None) -> Result:
+def train(config: TrainConfig, callbacks: Sequence[Watcher] = (), *, task: Task | None = None) -> Result:
     """Train a new run. Data and model are made, and what is wrong with them is said, before its folder is.
 
     After torchrun has restarted the processes, the run that was going on is continued. `task` replaces the one that the
@@ -61,7 +61,7 @@ def train(config: TrainConfig, callbacks: Sequence[Callback] = (), *, task: Task
             return parts.run(folder, callbacks)
 
 
-def resume(folder: Path, words: Sequence[str] = (), callbacks: Sequence[Callback] = (), *, task: Task | None = None) -> Result:
+def resume(folder: Path, words: Sequence[str] = (), callbacks: Sequence[Watcher] = (), *, task: Task | None = None) -> Result:
     """Continue the run in `folder` from its latest checkpoint, or from the start if there is none; `words` may say where it runs now."""
     config = rundir.read_config(folder)
     if rundir.is_finished(folder):
@@ -73,6 +73,32 @@ def resume(folder: Path, words: Sequence[str] = (), callbacks: Sequence[Callback
     config = customise_resumed(config, words)
     with join_processes(config.parallel, config.device) as processes, _alone_in(folder, processes):
         return _Parts(config, task or task_of(config), processes).run(folder, callbacks)
+
+
+def evaluate_run(
+    folder: Path, words: Sequence[str] = (), *, ema: bool = False, through: Callable[[ValidationBatches], Iterable[tuple[Batch, bool]]] = iter
+) -> dict[str, float]:
+    """Evaluate the run in `folder`: its final weights, or those of its latest checkpoint; with `ema` the averaged ones.
+
+    `through` may wrap the batches, to watch them go by.
+    """
+    config = customise_resumed(dataclasses.replace(rundir.read_config(folder), parallel="none"), words)
+    if ema and not config.optim.ema:
+        raise UsageError(f"{folder} kept no average of its weights: it was trained with optim.ema=0.")
+    task = task_of(config)
+    processes = Processes(device=choose_device(config.device))
+    final = folder / (rundir.WEIGHTS_EMA if ema else rundir.WEIGHTS)
+    if final.exists():
+        model = load_model(final)
+    elif (checkpoint := latest(folder / rundir.CHECKPOINTS)) is not None:
+        model = model_of(config, task)
+        read_weights(checkpoint, model_tensors(model), ema=ema)
+    else:
+        raise UsageError(f"{folder} has neither final weights nor a checkpoint yet.")
+    batches = ValidationBatches(task, config.eval.batch_size or config.batch_size, config.workers, processes)
+    found = evaluate(model.to(processes.device), task, through(batches), processes, lambda: autocast(config, processes))
+    assert found is not None  # nobody can ask to stop
+    return found
 
 
 def preview(config: TrainConfig) -> dict[str, Any]:
@@ -122,7 +148,7 @@ class _Parts:
         self.tensors = model_tensors(self.model)
         self.ema = WeightAverage(self.tensors, config.optim.ema) if config.optim.ema else None
 
-    def run(self, folder: Path, callbacks: Sequence[Callback]) -> Result:
+    def run(self, folder: Path, callbacks: Sequence[Watcher]) -> Result:
         """Train in `folder`, from its latest checkpoint on."""
         config, processes = self.config, self.processes
         per_epoch = self.keys.batches_per_epoch
@@ -132,7 +158,8 @@ class _Parts:
         )
         supply = TrainingBatches(self.task, self.keys, config.workers)
         with stop_on_signals(launched=processes.world > 1) as request, closing(supply) as batches:
-            around = _Around(state, self.tensors, batches, request, [StepRecorder(), *callbacks] if processes.first else [])
+            watchers = [StepRecorder(), TokenizerKeeper(), *callbacks] if processes.first else []
+            around = _Around(state, self.tensors, batches, request, watchers)
             around.load()
             with around.watched():
                 finished = fit(state, batches, around, around.callbacks)
@@ -145,7 +172,7 @@ class _Around:
     """What surrounds the loop: checkpoints, evaluation, callbacks, signals."""
 
     def __init__(
-        self, state: TrainState, tensors: dict[str, torch.Tensor], batches: TrainingBatches, request: StopRequest, callbacks: list[Callback]
+        self, state: TrainState, tensors: dict[str, torch.Tensor], batches: TrainingBatches, request: StopRequest, callbacks: list[Watcher]
     ) -> None:
         self.state, self.batches, self.request, self.callbacks = state, batches, request, callbacks
         self.weights = Weights(tensors, state.ema.tensors if state.ema else {}, state.optimizer)
@@ -190,7 +217,7 @@ class _Around:
         return evaluate(state.model, state.task, self.validation, state.processes, state.autocast, self.stop_requested)
 
     def finish(self) -> None:
-        """Write the final weights, then tell the callbacks, then mark the run as finished."""
+        """Write the final weights, mark the run as finished, and tell the callbacks."""
         state = self.state
         for name, tensors in ((rundir.WEIGHTS, self.weights.model), (rundir.WEIGHTS_EMA, self.weights.ema)):
             whole = {key: full(tensor).cpu() for key, tensor in tensors.items()}  # by every process: a sharded tensor needs them all
@@ -199,10 +226,10 @@ class _Around:
                 with full_disk_in_words(state.out / name, size, f"The last checkpoint in {state.out / rundir.CHECKPOINTS} is intact."):
                     assert isinstance(state.model, Model)
                     save_model(state.model, state.out / name, whole)
-        for callback in self.callbacks:
-            callback.on_end(state)
         if state.processes.first:
             rundir.write_json(state.out / rundir.RESULT, {"step": state.step, **state.metrics})
+        for callback in self.callbacks:
+            callback.on_end(state)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
