@@ -108,6 +108,9 @@ class ValidationBatches:
         self.counts = [len(indices) > 0 for indices in mine]
         self._loader = _stateful_loader(task.valid, task, keys, workers)
 
+    def __len__(self) -> int:
+        return len(self.counts)
+
     def __iter__(self) -> Iterator[tuple[Batch, bool]]:
         """Batches, each with whether it counts."""
         yield from zip(self._loader, self.counts, strict=True)

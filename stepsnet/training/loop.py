@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from stepsnet.data.rng import mix
 from stepsnet.tasks.base import Batch, Task
-from stepsnet.training.callbacks import Callback
+from stepsnet.training.callbacks import Watcher
 from stepsnet.training.config import TrainConfig
 from stepsnet.training.distributed import Processes, gradient_norm, sync_gradients
 from stepsnet.training.ema import WeightAverage
@@ -48,7 +48,7 @@ class TrainState:
 
     def autocast(self) -> AbstractContextManager[None]:
         """The precision of forward passes."""
-        return torch.autocast(self.processes.device.type, torch.bfloat16, enabled=self.config.precision == "bf16")
+        return autocast(self.config, self.processes)
 
     def is_evaluated_after(self, step: int) -> bool:
         """Whether the plan is to evaluate after `step` updates."""
@@ -59,6 +59,11 @@ class TrainState:
         """Whether the plan is to save after `step` updates."""
         every = self.config.checkpoint.every
         return step == self.total_steps or (step > 0 and every > 0 and step % every == 0)
+
+
+def autocast(config: TrainConfig, processes: Processes) -> AbstractContextManager[None]:
+    """The precision of forward passes, as a context."""
+    return torch.autocast(processes.device.type, torch.bfloat16, enabled=config.precision == "bf16")
 
 
 class Batches(Protocol):
@@ -80,7 +85,7 @@ class Surroundings(Protocol):
         """Whether this process was asked to stop."""
 
 
-def fit(state: TrainState, batches: Batches, around: Surroundings, callbacks: Sequence[Callback]) -> bool:
+def fit(state: TrainState, batches: Batches, around: Surroundings, callbacks: Sequence[Watcher]) -> bool:
     """Train until the last step (True) or until somebody asks to stop (False). Either way the state has been saved."""
     stop = False
     while not stop and (state.step < state.total_steps or state.evaluated < state.step):

@@ -17,7 +17,7 @@ from stepsnet.families import Model, cost_of, create_model, layer_ids, load_mode
 from stepsnet.tasks import make_task
 from stepsnet.tasks.base import Batch, Task
 from stepsnet.training import rundir
-from stepsnet.training.callbacks import StepRecorder, Watcher, TokenizerKeeper
+from stepsnet.training.callbacks import StepRecorder, TokenizerKeeper, Watcher
 from stepsnet.training.checkpoint import Checkpoints, Weights, latest, read_weights
 from stepsnet.training.config import TrainConfig, customise_resumed
 from stepsnet.training.distributed import Processes, choose_device, join_processes, launched, restarted, spread
@@ -76,7 +76,11 @@ def resume(folder: Path, words: Sequence[str] = (), callbacks: Sequence[Watcher]
 
 
 def evaluate_run(
-    folder: Path, words: Sequence[str] = (), *, ema: bool = False, through: Callable[[ValidationBatches], Iterable[tuple[Batch, bool]]] = iter
+    folder: Path,
+    words: Sequence[str] = (),
+    *,
+    ema: bool = False,
+    through: Callable[[ValidationBatches], Iterable[tuple[Batch, bool]]] = iter,
 ) -> dict[str, float]:
     """Evaluate the run in `folder`: its final weights, or those of its latest checkpoint; with `ema` the averaged ones.
 

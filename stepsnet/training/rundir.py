@@ -29,6 +29,7 @@ from stepsnet.training.durable import TEMPORARY, replace_file
 from stepsnet.training.typed import from_dict, to_dict
 
 CONFIG, ENVIRONMENT, METRICS, EVALUATIONS, RESULT = "config.json", "environment.json", "metrics.jsonl", "eval.jsonl", "result.json"
+LONGEST_LINE = 1 << 16
 WEIGHTS, WEIGHTS_EMA, CHECKPOINTS = "weights.safetensors", "weights_ema.safetensors", "checkpoints"
 
 
@@ -98,6 +99,19 @@ def only_one_trainer(folder: Path) -> Iterator[None]:
         yield
 
 
+def is_being_trained(folder: Path) -> bool:
+    """Whether some process is at work in `folder`."""
+    lock = folder / f"{TEMPORARY}lock"
+    if not lock.exists():
+        return False
+    with lock.open("a+") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
 class StepLines:
     """A file of JSON lines, each with a growing "step": one that is already there is not written again."""
 
@@ -146,6 +160,16 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+
+
+def last_line(path: Path) -> dict[str, Any]:
+    """The last whole line of a file of JSON lines, without reading all of it; nothing if there is none."""
+    if not path.exists():
+        return {}
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LONGEST_LINE))
+        whole = file.read().rpartition(b"\n")[0]
+    return json.loads(whole.rpartition(b"\n")[2] or b"{}")
 
 
 def environment(config: TrainConfig) -> dict[str, Any]:
