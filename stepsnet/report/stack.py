@@ -40,12 +40,12 @@ def blocks_label(depth: int) -> str:
     return "1 block" if depth == 1 else f"{depth or 'no'} blocks"
 
 
-def stack_svg(plans: Sequence[StepPlan], width: int = 560) -> str:
-    """The same picture for a page: one bar per step, bars of one stage close together."""
+def stack_svg(plans: Sequence[StepPlan], width: int = 560, widest: int | None = None) -> str:
+    """The same picture for a page: one bar per step, bars of one stage close together. `widest` channels fill it, if given."""
     from stepsnet.report import palette
     from stepsnet.report.svg import svg
 
-    widest = max(plan.width for plan in plans)
+    widest = widest or max(plan.width for plan in plans)
     left, right, bar, gap, between = 52, 96, 18, 4, 16
     scale = (width - left - right) / widest
     parts: list[str] = []

@@ -1,0 +1,1 @@
+"""Comparisons whose networks, data, seeds and claim are fixed before they run."""
