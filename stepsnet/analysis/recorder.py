@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from stepsnet.analysis.shortcut import measure
+from stepsnet.analysis.states import has_steps
 
 GAMMA = "gamma.jsonl"
 
@@ -70,7 +71,8 @@ class GammaRecorder:
     def on_start(self, state: RunFace) -> None:
         self._began = time.perf_counter()
         self._path = state.out / GAMMA
-        self._watching = not any(isinstance(parameter, DTensor) for parameter in state.model.parameters())
+        sharded = any(isinstance(parameter, DTensor) for parameter in state.model.parameters())
+        self._watching = has_steps(state.model) and not sharded
         if not self._watching:
             return
         lines = _lines_until(self._path, state.step)

@@ -34,13 +34,22 @@ def watch_blocks(
         if blocks is not None:
             _watch_list(list(blocks), visit, channel_dim, hooks)
         else:
-            nets = [module for module in model.modules() if isinstance(module, (StepsNet, ReverseStepsNet))]
+            nets = _nets(model)
             if not nets:
                 name = type(model).__name__
                 raise UsageError(f"{name} contains no StepsNet; name its residual blocks yourself, as in blocks=model.layers")
             for net in nets:
                 _watch_net(net, visit, hooks)
         yield
+
+
+def has_steps(model: nn.Module) -> bool:
+    """Whether the blocks of `model` are found without being named."""
+    return bool(_nets(model))
+
+
+def _nets(model: nn.Module) -> list[StepsNet | ReverseStepsNet]:
+    return [module for module in model.modules() if isinstance(module, (StepsNet, ReverseStepsNet))]
 
 
 def _watch_net(net: StepsNet | ReverseStepsNet, visit: Visit, hooks: ExitStack) -> None:

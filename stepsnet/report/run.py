@@ -28,7 +28,7 @@ def run_report(run_dir: Path) -> Path:
     config, environment = read_json(run_dir / "config.json"), read_json(run_dir / "environment.json")
     steps, evaluations, gammas = (read_lines(run_dir / f"{name}.jsonl") for name in ("metrics", "eval", "gamma"))
     done = steps[-1]["step"] if steps else 0
-    state = "finished" if (run_dir / "result.json").is_file() else "unfinished"
+    state = "finished" if (run_dir / "weights.safetensors").is_file() else "unfinished"
     title = f"{config.get('recipe') or config.get('task')}: {config['model']}"
     plans = saved_plans(run_dir, config)
     lead = f"{state} at step {done:,}, seed {config['seed']}, join {config['join']}" + (f", plan {plans[1]}" if plans else "")

@@ -142,16 +142,12 @@ def train_network(network: Network, seed: int, out: Path, iters: int = ITERS) ->
 
     from stepsnet.analysis import GammaRecorder
     from stepsnet.report import run_report
-    from stepsnet.training.callbacks import Callback
     from stepsnet.training.run import preview, train
-
-    class Gamma(GammaRecorder, Callback):
-        pass
 
     torch.set_num_threads(1)
     started = time.perf_counter()
     config = config_of(network, seed, out, iters)
-    result = train(config, [Gamma(every=max(1, iters // 10))])
+    result = train(config, [GammaRecorder(every=max(1, iters // 10))])
     if not result.finished:
         raise KeyboardInterrupt
     run_report(result.out)

@@ -97,3 +97,8 @@ def test_a_network_that_is_not_finite_still_gives_json(tmp_path: Path) -> None:
     nn.init.constant_(state.model.steps[0].blocks[0].weight, float("nan"))  # type: ignore[union-attr, index]
     train(GammaRecorder(), state, until=1)
     assert json.loads((tmp_path / "gamma.jsonl").read_text().splitlines()[0])["gamma"] == [None]
+
+
+def test_a_model_without_steps_trains_unwatched(tmp_path: Path) -> None:
+    train(GammaRecorder(), State(tmp_path, model=nn.Linear(4, 4)), until=10)
+    assert not (tmp_path / "gamma.jsonl").exists()
