@@ -19,6 +19,10 @@ class AugmentConfig:
     """`resized`: the smallest share of the picture's area (the largest is 1; the shape is 3:4 to 4:3)."""
     crop_padding: int = 4
     """`pad`: pixels added at each side."""
+    scale: tuple[float, float] = (1.0, 1.0)
+    """Dense data: the picture is resized by a factor between these (large-scale jitter), then cut or padded to `data.img_size`."""
+    short_side: tuple[int, int] = (0, 0)
+    """Detection: multi-scale training, the short side between these in steps of 32, instead of `data.img_size`."""
     flip: float = 0.0
     """Probability of a horizontal flip."""
     color_jitter: float = 0.0
@@ -47,6 +51,9 @@ class AugmentConfig:
         for key in ("crop_padding", "color_jitter", "randaugment_std", "mixup", "cutmix"):
             if getattr(self, key) < 0:
                 raise UsageError(f"augment.{key} is {getattr(self, key)}, but cannot be negative; 0 turns it off.")
+        for key in ("scale", "short_side"):
+            if not 0 <= getattr(self, key)[0] <= getattr(self, key)[1]:
+                raise UsageError(f"augment.{key} is {getattr(self, key)}, but is a smaller and a larger number.")
         if not 0 < self.crop_min_scale <= 1:
             raise UsageError(f"augment.crop_min_scale is {self.crop_min_scale}, but is a share of the picture, above 0 and up to 1.")
         if not 0 <= self.randaugment <= 10:

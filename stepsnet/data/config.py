@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stepsnet.errors import UsageError, nearest
 
 IMAGE_KINDS = ("image_folder", "tiny_imagenet", "cifar10", "fashion_mnist", "digits")
+DENSE_KINDS = ("coco", "mask_folder")
 TEXT_KINDS = ("text", "tokens", "gutenberg", "python_docs")
 
 
@@ -26,6 +27,22 @@ class DataConfig:
     """Pictures: height and width that reach the model."""
     crop_pct: float = 0.875
     """Pictures in validation: the centre crop's share of the resized short side (1.0 means no border is cut away)."""
+    max_size: int = 1333
+    """Detection: the long side at most, where `img_size` is the short one."""
+    annotations: str = ""
+    """Detection: the training annotations, a COCO file below `root`; empty: looked for under the usual names."""
+    valid_annotations: str = ""
+    """Detection: the same for validation."""
+    images: str = ""
+    """Dense data: the folder of pictures below `root`; empty: looked for under the usual names."""
+    masks: str = ""
+    """Segmentation: the folder of masks below `root`; empty: looked for under the usual names."""
+    mask_values: list[int] = field(default_factory=list)
+    """Segmentation: the value of each class in the masks, in order; empty: 0, 1, … as many as `class_names`."""
+    void_values: list[int] = field(default_factory=lambda: [255])
+    """Segmentation: values in the masks that are neither learned nor judged. Any other value that is no class is refused."""
+    class_names: list[str] = field(default_factory=list)
+    """Segmentation: names of the classes; empty: the lines of `classes.txt` in `root`, or the numbers of `mask_values`."""
     seq_len: int = 128
     """Text: tokens a window, each with the next one as target."""
     stride: int = 0
@@ -36,10 +53,10 @@ class DataConfig:
     """Text: which files of a folder are read."""
 
     def __post_init__(self) -> None:
-        kinds = (*IMAGE_KINDS, *TEXT_KINDS)
+        kinds = (*IMAGE_KINDS, *DENSE_KINDS, *TEXT_KINDS)
         if self.kind not in kinds:
             raise UsageError(f"data.kind is {self.kind!r}, but can be {', '.join(kinds)}{nearest(self.kind, kinds)}.")
-        for key in ("img_size", "seq_len"):
+        for key in ("img_size", "max_size", "seq_len"):
             if getattr(self, key) < 1:
                 raise UsageError(f"data.{key} is {getattr(self, key)}, but must be at least 1.")
         if not 0 <= self.stride <= self.seq_len:
@@ -48,5 +65,7 @@ class DataConfig:
             raise UsageError(f"data.valid_windows is {self.valid_windows}, but cannot be negative.")
         if not 0 < self.valid_fraction < 1:
             raise UsageError(f"data.valid_fraction is {self.valid_fraction}, but lies between 0 and 1.")
+        if both := set(self.mask_values) & set(self.void_values):
+            raise UsageError(f"data.mask_values and data.void_values both have {min(both)}, which is either a class or void.")
         if not 0 < self.crop_pct <= 1:
             raise UsageError(f"data.crop_pct is {self.crop_pct}, but is above 0 and up to 1.")

@@ -115,21 +115,18 @@ class PictureSample(NamedTuple):
     label: int
 
 
-class PictureDataset:
-    """Samples by (epoch, index): read, then transformed with the randomness of (seed, epoch, index)."""
+class Skipper:
+    """Reads pictures; one that is unreadable is named once, counted and left out, or stops everything (`strict`)."""
 
-    def __init__(self, source: PictureSource, transform: Transform, *, seed: int, strict: bool) -> None:
-        self.source, self.transform, self.seed, self.strict = source, transform, seed, strict
+    def __init__(self, source: PictureSource, strict: bool) -> None:
+        self.source, self.strict = source, strict
         # In shared memory, so that what a loader worker could not read is known to the process that trains.
         self._unreadable = torch.zeros(len(source.labels), dtype=torch.bool).share_memory_()
 
-    def __len__(self) -> int:
-        return len(self.source.labels)
-
-    def __getitem__(self, key: tuple[int, int]) -> PictureSample | None:
-        epoch, index = key
+    def read(self, index: int) -> Picture | None:
+        """The picture, or None where it is left out."""
         try:
-            picture = self.source.read(index)
+            return self.source.read(index)
         except UnreadablePictureError as reason:
             if self.strict:
                 raise UsageError(f"unreadable picture {reason} (data.strict=false would skip it)") from reason
@@ -137,10 +134,32 @@ class PictureDataset:
                 self._unreadable[index] = True
                 log.warning("skipped an unreadable picture: %s", reason)
             return None
+
+    @property
+    def skipped(self) -> int:
+        """How many different pictures were unreadable so far, over all loader workers of this process."""
+        return int(self._unreadable.sum())
+
+
+class PictureDataset:
+    """Samples by (epoch, index): read, then transformed with the randomness of (seed, epoch, index)."""
+
+    def __init__(self, source: PictureSource, transform: Transform, *, seed: int, strict: bool) -> None:
+        self.source, self.transform, self.seed = source, transform, seed
+        self._reader = Skipper(source, strict)
+
+    def __len__(self) -> int:
+        return len(self.source.labels)
+
+    def __getitem__(self, key: tuple[int, int]) -> PictureSample | None:
+        epoch, index = key
+        picture = self._reader.read(index)
+        if picture is None:
+            return None
         image = self.transform(picture, mix(self.seed, epoch, index))
         return PictureSample(index, image, int(self.source.labels[index]))
 
     @property
     def skipped(self) -> int:
         """How many different pictures were unreadable so far, over all loader workers of this process."""
-        return int(self._unreadable.sum())
+        return self._reader.skipped
