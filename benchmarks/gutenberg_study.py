@@ -17,12 +17,12 @@ from statistics import mean
 STEPS_PLANS = {12: "16x2, 24x1, 32x2, 48x2, 64x2, 90x2, 128x1", 48: "16x12, 24x6, 32x6, 48x6, 64x6, 90x6, 128x6"}
 RUNS = [(48, 0), (12, 0), (48, 1)]  # blocks, seed
 NETWORKS = ("residual", "steps", "matched")
-GAMMA_STEPS = (1, 20, 100, 300)
+GAMMA_STEPS = (1, 20, 100, 240)
 
 
 def words(network: str, blocks: int, seed: int) -> list[str]:
     """What follows `stepsnet train gutenberg`."""
-    common = ["iters=300", "schedule.warmup_iters=30", f"seed={seed}", "checkpoint.every=50"]
+    common = ["iters=240", "schedule.warmup_iters=24", f"seed={seed}", "checkpoint.every=50"]
     if network == "residual":
         return [*common, f"plan=64x{blocks}", "model_args.embed_dim=64"]
     return [*common, f"plan={STEPS_PLANS[blocks]}", "join=matched" if network == "matched" else "join=plain"]
@@ -74,7 +74,7 @@ def row(out: Path, network: str, blocks: int, seed: int) -> str:
     minutes = sum(line["seconds"] for line in metrics) / 60
     train_loss = mean(line["loss"] for line in metrics[-20:])
     losses = f"valid {result['loss']:.4f} train {train_loss:.4f}"
-    return f"{blocks:2} {network:9} seed {seed}: {losses} mean γ {means} last γ {gamma[300][-1]:.3f}, {minutes:.1f} min"
+    return f"{blocks:2} {network:9} seed {seed}: {losses} mean γ {means} last γ {gamma[240][-1]:.3f}, {minutes:.1f} min"
 
 
 def main() -> None:
