@@ -75,7 +75,7 @@ class Transformer(Model):
         check_width(plan, embed_dim, "the model")
         self.input_size = (seq_len,)
         self.vocab_size = vocab_size
-        self.embed = Embedding(vocab_size, embed_dim)
+        self.embed: nn.Embedding = Embedding(vocab_size, embed_dim)
         heads = head_rule(heads_of, head_dim)
         builder = NetBuilder(plan.blocks, drop_path_rate, join, macro, residual)
         self.net = builder.stage(plan, lambda place: Block(place, heads(place.width), builder.design.part))
@@ -112,16 +112,12 @@ class Transformer(Model):
         if positions is None:
             positions = torch.arange(past, past + T, device=x.device) if mask is None else text_positions(mask)[:, past:]
         context = TextContext(self.rotary_tables(positions), causal_mask(mask, T, past, x.device), cache)
-        return self.run(x, context)
+        return self.norm(self.net(self.embed(x), context))
 
     def rotary_tables(self, positions: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
         """Cosine and sine for positions (T) or (B, T), once for all blocks of equal head dimension."""
         rows = positions if positions.dim() == 1 else positions[:, None]  # (B, 1, T): the same for all heads
         return {dim: rotary_table(rows, dim) for dim in self.head_dims}
-
-    def run(self, x: Tensor, context: TextContext) -> Tensor:
-        """Ids to hidden states in a given context, for those who bring their own cache or attention."""
-        return self.norm(self.net(self.embed(x), context))
 
     def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
         return torch.zeros(1, *(input_size or self.input_size), dtype=torch.long, device="meta")

@@ -1,0 +1,41 @@
+"""Language models of stepsnet as models of the transformers library.
+
+Importing this registers them with its Auto classes: what `save_pretrained` wrote, `AutoModelForCausalLM.from_pretrained` reads. The
+network inside is the very same `Transformer`; around it stand the library's cache, masks, losses and generation.
+
+    from stepsnet.integrations.transformers import StepsTransformerConfig, StepsTransformerForCausalLM
+
+    model = StepsTransformerForCausalLM(StepsTransformerConfig.from_name("steps_transformer_30m"))
+    model, tokenizer = from_run("runs/wikitext103-steps_transformer_30m-1")        # a run of `stepsnet train`
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from stepsnet.integrations.optional import require
+from stepsnet.integrations.torchvision import import_torchvision
+
+require("transformers", extra="transformers")
+if find_spec("torchvision") is not None:
+    import_torchvision()  # transformers imports it where it is installed, and falls where that fails
+
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM  # noqa: E402  # the sentence above comes first
+
+from stepsnet.integrations.transformers.configuration import StepsTransformerConfig  # noqa: E402
+from stepsnet.integrations.transformers.conversion import from_run, from_stepsnet, make_tokenizer, to_stepsnet  # noqa: E402
+from stepsnet.integrations.transformers.modeling import StepsTransformerForCausalLM, StepsTransformerModel  # noqa: E402
+
+AutoConfig.register(StepsTransformerConfig.model_type, StepsTransformerConfig, exist_ok=True)
+AutoModel.register(StepsTransformerConfig, StepsTransformerModel, exist_ok=True)
+AutoModelForCausalLM.register(StepsTransformerConfig, StepsTransformerForCausalLM, exist_ok=True)
+
+__all__ = [
+    "StepsTransformerConfig",
+    "StepsTransformerForCausalLM",
+    "StepsTransformerModel",
+    "from_run",
+    "from_stepsnet",
+    "make_tokenizer",
+    "to_stepsnet",
+]
