@@ -30,8 +30,9 @@ class Progress(Callback):
         from stepsnet.cli.console import errors
 
         self._console, self._unit = errors, state.task.unit
-        self._first_step, self._began, self._said, self._units = state.step, time.monotonic(), time.monotonic(), 0
-        self._rate: float | None = None
+        self._said = time.monotonic()
+        self._steady: tuple[int, float] | None = None  # step and time from which on the pace is a fair sample: after the first step
+        self._rate = 0.0
         columns = (TextColumn("{task.fields[what]}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
                    TimeRemainingColumn(compact=True), TextColumn("left"))
         self._bars = Bars(*columns, console=errors, disable=not errors.is_terminal, speed_estimate_period=120)
@@ -39,13 +40,15 @@ class Progress(Callback):
         self._bars.start()
 
     def on_step(self, state: TrainState, step: int, metrics: Mapping[str, Any]) -> None:
-        now = metrics[self._unit] / max(metrics["seconds"], 1e-9)
-        self._rate = now if self._rate is None else 0.95 * self._rate + 0.05 * now
+        now, rate = time.monotonic(), metrics[self._unit] / max(metrics["seconds"], 1e-9)
+        if self._steady is None:
+            self._steady = (step, now)
+        self._rate = 0.9 * self._rate + 0.1 * rate if step > self._steady[0] + 1 else rate
         note = f"loss {metrics['loss']:.4g}  {self._rate:,.0f} {self._unit}/s"
         self._bars.update(self._task, completed=step, note=note)
-        if not self._console.is_terminal and (time.monotonic() - self._said > SECONDS_BETWEEN_LINES or step == state.total_steps):
-            self._said = time.monotonic()
-            left = (self._said - self._began) / (step - self._first_step) * (state.total_steps - step)
+        if not self._console.is_terminal and (now - self._said > SECONDS_BETWEEN_LINES or step == state.total_steps):
+            self._said = now
+            left = (now - self._steady[1]) / max(1, step - self._steady[0]) * (state.total_steps - step)
             self._console.print(f"step {step}/{state.total_steps}  {note}  {clock(left)} left", soft_wrap=True)
 
     def on_evaluate(self, state: TrainState, step: int, metrics: Mapping[str, float]) -> None:  # noqa: ARG002

@@ -12,6 +12,8 @@ from typing import Any, Literal, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from stepsnet.errors import UsageError
 from stepsnet.training.tensors import fill, model_tensors
@@ -114,7 +116,7 @@ def join_processes(parallel: Parallel, device: str = "auto") -> Iterator[Process
         torch.cuda.set_device(place)
     met_before = dist.is_initialized()
     if not met_before:
-        dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+        _meet("nccl" if place.type == "cuda" else "gloo")
     processes = Processes(rank=dist.get_rank(), world=world, device=place, parallel=parallel)
     try:
         yield processes
@@ -123,6 +125,22 @@ def join_processes(parallel: Parallel, device: str = "auto") -> Iterator[Process
         raise  # without destroy_process_group, which could wait for a process that is gone
     if not met_before:
         dist.destroy_process_group()
+
+
+def _meet(backend: str) -> None:
+    """Form the process group.
+
+    After a restart on one node torch 2.13 meets in the store of the attempt before, finds the addresses of processes that are no
+    more, and hangs; so each attempt gets a part of the store for itself. Nodes do not agree on the number of the attempt: for more
+    than one, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, which makes torchrun open a new store each time.
+    """
+    one_node = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
+    if not (restarted() and one_node):
+        dist.init_process_group(backend)
+        return
+    store, rank, world = next(rendezvous("env://"))
+    own_part = PrefixStore(f"restart-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    dist.init_process_group(backend, store=own_part, rank=rank, world_size=world)
 
 
 def spread(build: Callable[[str | None], nn.Module], processes: Processes, *, seed: int) -> tuple[nn.Module, nn.Module]:
