@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stepsnet.data.arrays import load_cifar10, load_digits, load_fashion_mnist
+from stepsnet.data.coco import Objects, load_coco
 from stepsnet.data.config import DataConfig
 from stepsnet.data.gutenberg import load_gutenberg
 from stepsnet.data.images import load_image_folder, load_tiny_imagenet
+from stepsnet.data.masks import MaskedPictures, load_mask_folder
 from stepsnet.data.pictures import Pictures
 from stepsnet.data.python_docs import load_python_docs
 from stepsnet.data.text import Text, load_text_files
@@ -34,6 +36,20 @@ def load_pictures(config: DataConfig) -> Pictures:
     if config.kind not in PICTURES:
         raise UsageError(f"data.kind={config.kind} is not a set of pictures; those are {', '.join(PICTURES)}.")
     return PICTURES[config.kind](config)
+
+
+def load_objects(config: DataConfig, *, masks: bool) -> Objects:
+    """The annotated objects that the config names, checked; `masks` says whether each needs one."""
+    if config.kind != "coco":
+        raise UsageError(f"data.kind={config.kind} has no annotated objects; data.kind=coco has.")
+    return load_coco(config, masks=masks)
+
+
+def load_masked(config: DataConfig) -> MaskedPictures:
+    """The pictures with masks that the config names, checked."""
+    if config.kind != "mask_folder":
+        raise UsageError(f"data.kind={config.kind} has no masks of classes; data.kind=mask_folder has.")
+    return load_mask_folder(config)
 
 
 def load_text(config: DataConfig) -> Text:

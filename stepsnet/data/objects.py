@@ -5,6 +5,7 @@ Legend: H, W height and width that reach the model, M objects of a picture.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -57,23 +58,23 @@ def choose_view(height: int, width: int, img_size: int, max_size: int, augment: 
     if augment is None:
         size = fitted(height, width, img_size, max_size)
         return View(size, (0, 0), size, False)
-    flip = _uniform(seed, 0) < augment.flip
+    flip = uniform(seed, 0) < augment.flip
     if augment.scale != (1.0, 1.0):  # large-scale jitter: the picture fills a square of img_size × factor, of which img_size is seen
         low, high = augment.scale
-        side = max(1, round(img_size * (low + (high - low) * _uniform(seed, 1))))
+        side = max(1, round(img_size * (low + (high - low) * uniform(seed, 1))))
         size = fitted(height, width, side, side)
         window = (min(size[0], img_size), min(size[1], img_size))
-        corner = tuple(int(_uniform(seed, 2 + axis) * (size[axis] - window[axis] + 1)) for axis in (0, 1))
+        corner = tuple(int(uniform(seed, 2 + axis) * (size[axis] - window[axis] + 1)) for axis in (0, 1))
         return View(size, (corner[0], corner[1]), window, flip)
     short = img_size
     if augment.short_side != (0, 0):
         sides = range(augment.short_side[0], augment.short_side[1] + 1, STEP)
-        short = sides[int(_uniform(seed, 1) * len(sides))]
+        short = sides[int(uniform(seed, 1) * len(sides))]
     size = fitted(height, width, short, max_size)
     return View(size, (0, 0), size, flip)
 
 
-def _uniform(seed: int, use: int) -> float:
+def uniform(seed: int, use: int) -> float:
     """A number of [0, 1) for one use of the sample's seed."""
     return mix(seed, use) / 2**63
 
@@ -128,14 +129,19 @@ class ObjectDataset:
         return torch.from_numpy(corners[seen]).float(), torch.from_numpy(labels[seen]), torch.from_numpy(masks[seen])
 
 
-def to_input(image: Any, view: View) -> Tensor:
-    """A Pillow image as the model takes it: (3, H, W), normalised."""
+def to_input(image: Any, view: View, colours: Sequence[float] = (1.0, 1.0, 1.0)) -> Tensor:
+    """A Pillow image as the model takes it: (3, H, W), normalised; `colours` are factors of brightness, contrast and saturation."""
     pillow = require("PIL.Image", extra="vision")
     rows, columns = view.size
     if image.size != (columns, rows):
         image = image.resize((columns, rows), pillow.Resampling.BILINEAR)
     pixels = _window(np.asarray(image), view)
-    tensor = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1).float()
+    tensor = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1).to(torch.float32, memory_format=torch.contiguous_format)
+    if tuple(colours) != (1.0, 1.0, 1.0):
+        brightness, contrast, saturation = colours
+        tensor = (tensor * brightness).clamp_(0, 255)
+        tensor = tensor.mean().lerp(tensor, torch.tensor(contrast)).clamp_(0, 255)
+        tensor = tensor.mean(dim=0, keepdim=True).lerp(tensor, torch.tensor(saturation)).clamp_(0, 255)
     mean, std = (torch.tensor(values).view(3, 1, 1) * 255 for values in (IMAGENET_MEAN, IMAGENET_STD))
     return tensor.sub_(mean).div_(std)
 

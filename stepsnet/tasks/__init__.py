@@ -5,12 +5,23 @@ from __future__ import annotations
 from stepsnet.data.augment import AugmentConfig
 from stepsnet.data.config import DataConfig
 from stepsnet.errors import UsageError, nearest
+from stepsnet.integrations.detection.config import DetectConfig
+from stepsnet.integrations.upernet import SegmentConfig
 from stepsnet.tasks.base import Task
 
-TASKS = ("classification", "language")
+TASKS = ("classification", "language", "detection", "segmentation")
 
 
-def make_task(name: str, data: DataConfig, augment: AugmentConfig, seed: int, smoothing: float) -> Task:
+def make_task(
+    name: str,
+    data: DataConfig,
+    augment: AugmentConfig,
+    seed: int,
+    smoothing: float,
+    *,
+    detect: DetectConfig | None = None,
+    segment: SegmentConfig | None = None,
+) -> Task:
     """Read and check the data, and put the task together around it. All that can be wrong with the data is found here."""
     if not 0 <= smoothing < 1:
         raise UsageError(f"smoothing is {smoothing}, but lies between 0 and 1.")
@@ -24,4 +35,15 @@ def make_task(name: str, data: DataConfig, augment: AugmentConfig, seed: int, sm
         from stepsnet.tasks.language import Language
 
         return Language(load_text(data), data, seed=seed, smoothing=smoothing)
+    if name == "detection":
+        from stepsnet.data.load import load_objects
+        from stepsnet.tasks.detection import Detection
+
+        heads = detect or DetectConfig()
+        return Detection(load_objects(data, masks=heads.masks), data, augment, heads, seed=seed)
+    if name == "segmentation":
+        from stepsnet.data.load import load_masked
+        from stepsnet.tasks.segmentation import Segmentation
+
+        return Segmentation(load_masked(data), data, augment, segment or SegmentConfig(), seed=seed)
     raise UsageError(f"there is no task {name!r}, but {', '.join(TASKS)}{nearest(name, TASKS)}.")

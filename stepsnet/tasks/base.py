@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 Batch = dict[str, Tensor]
 """Always has "ids", int64 (B,). Classification: "image" (B, C, H, W) float and "target" (B,) int64 or (B, K) soft.
-Language: "tokens" and "target", both (B, T) int64."""
+Language: "tokens" and "target", both (B, T) int64. Dense tasks say in their docstrings what else theirs have; a batch can always be
+cut along its first dimension."""
 
 SampleKey = tuple[int, int]
 """(epoch, index). All randomness of a sample derives from the run's seed and this key, nothing else."""
@@ -62,3 +63,28 @@ class Task(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """Sizes and facts for `--dry-run` and config.json."""
+
+
+@runtime_checkable
+class DenseTask(Task, Protocol):
+    """A task whose model is not one of the zoo as it is, but a network around it as a backbone."""
+
+    def network(self, backbone: nn.Module, *, frozen_norm: bool) -> nn.Module:
+        """The network around `backbone`, which returns maps; `frozen_norm` keeps the backbone's batch norms from learning statistics."""
+
+    def network_macs(self, network: nn.Module) -> int:
+        """Multiply-accumulates for one picture of the task's size."""
+
+    def facts(self) -> dict[str, Any]:
+        """What a prediction needs to know besides the weights, ready for JSON: names of classes above all. Kept in the weights' file."""
+
+
+@runtime_checkable
+class WholeSetTask(Task, Protocol):
+    """A task whose metrics need all predictions at once, and cannot be added up batch by batch."""
+
+    def predictions(self, model: nn.Module, batch: Batch) -> list[Any]:
+        """What the model says to a batch, in whatever form `score` wants; picklable."""
+
+    def score(self, predictions: list[Any]) -> dict[str, float]:
+        """Metrics from the predictions of all batches and processes."""

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from stepsnet.data.augment import AugmentConfig
 from stepsnet.data.config import DataConfig
 from stepsnet.errors import UsageError
+from stepsnet.integrations.detection.config import DetectConfig
+from stepsnet.integrations.upernet import SegmentConfig
 from stepsnet.training.typed import override
 
 DECIDED_BY_THE_MACHINE = ("workers", "parallel", "device", "data.root", "data.valid", "checkpoint.every", "checkpoint.keep",
@@ -72,6 +74,16 @@ class ScheduleConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BackboneConfig:
+    """The `backbone.*` keys, of detection and segmentation."""
+
+    weights: str = ""
+    """Classification weights to start from: a run's folder or a file of weights; empty: from scratch."""
+    frozen_norm: bool | None = None
+    """Whether batch norms of the backbone keep their statistics; none: if they come with `weights`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvalConfig:
     """The `eval.*` keys. The last step is always evaluated."""
 
@@ -109,7 +121,7 @@ class TrainConfig:
 
     recipe: str = ""
     """Filled in by the registry of recipes."""
-    task: Literal["classification", "language"]
+    task: Literal["classification", "language", "detection", "segmentation"]
     model: str
     plan: str | int | list[str] | None = None
     join: str = "plain"
@@ -144,6 +156,9 @@ class TrainConfig:
     nonfinite_limit: int = 10
     """How many updates may be left out before the run stops all the same."""
     data: DataConfig
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    detect: DetectConfig = field(default_factory=DetectConfig)
+    segment: SegmentConfig = field(default_factory=SegmentConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)

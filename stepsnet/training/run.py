@@ -13,13 +13,14 @@ import torch
 from torch import nn
 
 from stepsnet.errors import UsageError
-from stepsnet.families import Model, cost_of, create_model, layer_ids, load_model, save_model
+from stepsnet.families import Model, cost_of, create_model, layer_ids, load_model, load_weights, save_model
 from stepsnet.tasks import make_task
-from stepsnet.tasks.base import Batch, Task
+from stepsnet.tasks.base import Batch, DenseTask, Task
 from stepsnet.training import rundir
 from stepsnet.training.callbacks import StepRecorder, TokenizerKeeper, Watcher
 from stepsnet.training.checkpoint import Checkpoints, Weights, latest, read_weights
 from stepsnet.training.config import TrainConfig, customise_resumed
+from stepsnet.training.dense import DenseModel, dense_model
 from stepsnet.training.distributed import Processes, choose_device, join_processes, launched, restarted, spread
 from stepsnet.training.durable import full_disk_in_words
 from stepsnet.training.ema import WeightAverage
@@ -81,10 +82,11 @@ def evaluate_run(
     *,
     ema: bool = False,
     through: Callable[[ValidationBatches], Iterable[tuple[Batch, bool]]] = iter,
+    keep: Callable[[list[Any]], None] = lambda _: None,
 ) -> dict[str, float]:
     """Evaluate the run in `folder`: its final weights, or those of its latest checkpoint; with `ema` the averaged ones.
 
-    `through` may wrap the batches, to watch them go by.
+    `through` may wrap the batches, to watch them go by; `keep` gets the predictions of tasks that judge them all at once.
     """
     config = customise_resumed(dataclasses.replace(rundir.read_config(folder), parallel="none"), words)
     if ema and not config.optim.ema:
@@ -92,15 +94,18 @@ def evaluate_run(
     task = task_of(config)
     processes = Processes(device=choose_device(config.device))
     final = folder / (rundir.WEIGHTS_EMA if ema else rundir.WEIGHTS)
-    if final.exists():
+    if final.exists() and isinstance(task, DenseTask):
+        model = model_of(config, task, pretrained=False)
+        load_weights(model, final)
+    elif final.exists():
         model = load_model(final)
     elif (checkpoint := latest(folder / rundir.CHECKPOINTS)) is not None:
-        model = model_of(config, task)
+        model = model_of(config, task, pretrained=False)
         read_weights(checkpoint, model_tensors(model), ema=ema)
     else:
         raise UsageError(f"{folder} has neither final weights nor a checkpoint yet.")
     batches = ValidationBatches(task, config.eval.batch_size or config.batch_size, config.workers, processes)
-    found = evaluate(model.to(processes.device), task, through(batches), processes, lambda: autocast(config, processes))
+    found = evaluate(model.to(processes.device), task, through(batches), processes, lambda: autocast(config, processes), keep=keep)
     assert found is not None  # nobody can ask to stop
     return found
 
@@ -109,7 +114,7 @@ def preview(config: TrainConfig) -> dict[str, Any]:
     """What `train` would do: the whole configuration, the model's cost, the data and the number of steps. Nothing is written."""
     task = task_of(config)
     model = model_of(config, task, "meta")
-    cost = cost_of(model)
+    cost = model.closed_form() if isinstance(model, DenseModel) else cost_of(model)
     per_epoch = BatchKeys(len(task.train), config.batch_size, config.seed, Processes()).batches_per_epoch
     steps = {"total": total_steps(config, per_epoch), "per_epoch": per_epoch, "peak_lr": config.peak_lr}
     costs = {"plan": model.plan, "blocks": cost.blocks, "layers": cost.layers, "params": cost.params, "macs": cost.macs}
@@ -118,13 +123,18 @@ def preview(config: TrainConfig) -> dict[str, Any]:
 
 def task_of(config: TrainConfig) -> Task:
     """The task that the configuration describes, its data read and checked."""
-    return make_task(config.task, config.data, config.augment, config.seed, config.smoothing)
+    parts = (config.task, config.data, config.augment, config.seed, config.smoothing)
+    return make_task(*parts, detect=config.detect, segment=config.segment)
 
 
-def model_of(config: TrainConfig, task: Task, device: str | None = None) -> Model:
-    """The model that the configuration and the data describe."""
-    options = {"plan": config.plan, "join": config.join, "macro": config.macro, "drop_path_rate": config.drop_path}
-    model = create_model(config.model, device=device, **{**options, **task.model_kwargs(), **config.model_args})
+def model_of(config: TrainConfig, task: Task, device: str | None = None, *, pretrained: bool = True) -> Model:
+    """The model that the configuration and the data describe; without `pretrained`, `backbone.weights` are left aside."""
+    options: dict[str, Any] = {"plan": config.plan, "join": config.join, "macro": config.macro, "drop_path_rate": config.drop_path}
+    options |= task.model_kwargs() | config.model_args
+    if isinstance(task, DenseTask):
+        model: Model = dense_model(config, task, options, device, pretrained=pretrained)
+    else:
+        model = create_model(config.model, device=device, **options)
     if not isinstance(model, Model):
         raise UsageError(f"{config.model} with model_args {config.model_args} is a backbone without a head, which cannot be trained alone.")
     model.set_grad_checkpointing(config.grad_checkpointing)

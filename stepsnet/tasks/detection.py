@@ -1,0 +1,161 @@
+"""Pictures in, boxes and masks of objects out.
+
+Legend: B pictures, H, W height and width of the largest, M the most objects a picture has, H₁, W₁ those of one picture.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stepsnet.data.augment import AugmentConfig
+from stepsnet.data.coco import Objects, ObjectSplit
+from stepsnet.data.config import DataConfig
+from stepsnet.data.objects import ObjectDataset, ObjectSample
+from stepsnet.data.pictures import IMAGENET_MEAN, IMAGENET_STD
+from stepsnet.integrations.coco import average_precision
+from stepsnet.integrations.detection.config import DetectConfig
+from stepsnet.integrations.maps import make_maps
+from stepsnet.tasks.base import Batch, MapDataset
+
+
+class Detection:
+    """Objects as torchvision's detectors learn them; judged by COCO's average precision over the whole validation set at once.
+
+    A batch has "image" (B, 3, H, W), "size" (B, 2), "boxes" (B, M, 4), "labels" (B, M), 0 where a picture has fewer than M objects,
+    "masks" (B, M, H, W) of bytes, and "ids".
+    """
+
+    name = "detection"
+    unit = "images"
+    higher_is_better = True
+
+    def __init__(self, objects: Objects, data: DataConfig, augment: AugmentConfig, detect: DetectConfig, *, seed: int) -> None:
+        self.objects, self.detect, self.img_size, self.max_size = objects, detect, data.img_size, data.max_size
+        self.headline = "mask_ap" if detect.masks else "box_ap"
+        self.kinds = ("bbox", "segm") if detect.masks else ("bbox",)
+
+        def dataset(split: ObjectSplit, changes: AugmentConfig | None) -> ObjectDataset:
+            sizes = {"img_size": data.img_size, "max_size": data.max_size}
+            return ObjectDataset(split, changes, **sizes, masks=detect.masks, seed=seed, strict=data.strict)
+
+        self.train: MapDataset = dataset(objects.train, augment)
+        self.valid: MapDataset = dataset(objects.valid, None)
+
+    def model_kwargs(self) -> dict[str, Any]:
+        return {}
+
+    def network(self, backbone: nn.Module, *, frozen_norm: bool) -> nn.Module:
+        from stepsnet.integrations.detection.detector import Detector
+
+        return Detector(make_maps(backbone, frozen_norm=frozen_norm), self.detect, len(self.objects.classes))
+
+    def network_macs(self, network: nn.Module) -> int:
+        from stepsnet.integrations.detection.count import detector_macs
+        from stepsnet.integrations.detection.detector import Detector
+
+        assert isinstance(network, Detector)
+        limits = {"proposals": self.detect.proposals, "detections": self.detect.detections}
+        return sum(detector_macs(network, self.img_size, min(self.img_size * 8 // 5, self.max_size), **limits).values())
+
+    def facts(self) -> dict[str, Any]:
+        return {"classes": list(self.objects.classes), "category_ids": list(self.objects.category_ids),
+                "mean": list(IMAGENET_MEAN), "std": list(IMAGENET_STD)}  # fmt: skip
+
+    def collate(self, samples: list[ObjectSample | None]) -> Batch:
+        kept = [sample for sample in samples if sample is not None]
+        most = max((len(sample.labels) for sample in kept), default=0)
+        sizes = [(sample.image.shape[1], sample.image.shape[2]) for sample in kept] or [(1, 1)]
+        height, width = (max(sides) for sides in zip(*sizes, strict=True))
+        canvas = (height, width) if self.detect.masks else (0, 0)
+        batch = {
+            "image": torch.zeros(len(kept), 3, height, width),
+            "size": torch.tensor(sizes[: len(kept)], dtype=torch.int64).view(-1, 2),
+            "boxes": torch.zeros(len(kept), most, 4),
+            "labels": torch.zeros(len(kept), most, dtype=torch.int64),
+            "masks": torch.zeros(len(kept), most, *canvas, dtype=torch.uint8),
+            "ids": torch.tensor([sample.sample_id for sample in kept], dtype=torch.int64),
+        }
+        for row, sample in enumerate(kept):
+            count, (rows, columns) = len(sample.labels), sizes[row]
+            batch["image"][row, :, :rows, :columns] = sample.image
+            batch["boxes"][row, :count], batch["labels"][row, :count] = sample.boxes, sample.labels
+            if self.detect.masks:
+                batch["masks"][row, :count, :rows, :columns] = sample.masks
+        return batch
+
+    def prepare(self, batch: Batch, step: int) -> Batch:  # noqa: ARG002  # the loss pads and samples by itself
+        return batch
+
+    def units(self, batch: Batch) -> int:
+        return len(batch["ids"])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        if len(batch["ids"]) == 0:  # every picture was unreadable, but other processes wait for this one's part in the step
+            blank, side = batch["image"].new_zeros(1, 3, 64, 64), torch.tensor([[64, 64]])
+            return 0.0 * sum(model(blank, side, [_target(blank.new_zeros(0, 4), None, (64, 64))]).values())
+        targets = []
+        for boxes, labels, masks, size in zip(batch["boxes"], batch["labels"], batch["masks"], batch["size"].tolist(), strict=True):
+            real = labels > 0
+            target = _target(boxes[real], masks[real, : size[0], : size[1]] if self.detect.masks else None, size)
+            targets.append(target | {"labels": labels[real]})
+        return sum(model(batch["image"], batch["size"], targets).values(), start=batch["image"].new_zeros(()))
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Runs the model; what it finds is judged by `score`, which needs everything at once."""
+        if len(batch["ids"]):
+            model(batch["image"], batch["size"])
+        return {"count": torch.tensor(float(len(batch["ids"])), dtype=torch.float64)}
+
+    def summary(self, totals: dict[str, float]) -> dict[str, float]:
+        return {"images": totals["count"]}
+
+    def predictions(self, model: nn.Module, batch: Batch) -> list[Any]:
+        """Entries of a COCO results file, and for each picture seen its bare id."""
+        from stepsnet.integrations.detection.results import coco_results, in_the_picture
+
+        if len(batch["ids"]) == 0:
+            return []
+        found: list[Any] = []
+        detections = model(batch["image"], batch["size"])
+        for index, seen, each in zip(batch["ids"].tolist(), batch["size"].tolist(), detections, strict=True):
+            picture = self.objects.valid.pictures[index]
+            objects = in_the_picture(each, seen, (picture.height, picture.width))
+            found += [picture.image_id, *coco_results(picture.image_id, objects, self.objects.category_ids)]
+        return found
+
+    def score(self, predictions: list[Any]) -> dict[str, float]:
+        """Average precision over the pictures that could be read."""
+        results = [found for found in predictions if isinstance(found, dict)]
+        truth = self.truth({found for found in predictions if not isinstance(found, dict)})
+        return {name: value for kind in self.kinds for name, value in average_precision(truth, results, kind).items()}
+
+    def truth(self, image_ids: set[int]) -> dict[str, Any]:
+        """The objects of these validation pictures, crowds included, as a document in COCO's format."""
+        pictures = [picture for picture in self.objects.valid.pictures if picture.image_id in image_ids]
+        annotations = [
+            {"image_id": picture.image_id, "category_id": self.objects.category_ids[each.label - 1], "bbox": list(each.box),
+             "area": each.area, "iscrowd": int(each.crowd), "segmentation": each.segmentation}
+            for picture in pictures
+            for each in picture.objects
+        ]  # fmt: skip
+        # Numbered from 1: pycocotools takes an object of number 0 for none.
+        numbered = [{"id": number, **annotation} for number, annotation in enumerate(annotations, start=1)]
+        images = [{"id": picture.image_id, "height": picture.height, "width": picture.width} for picture in pictures]
+        named = zip(self.objects.category_ids, self.objects.classes, strict=True)
+        return {"images": images, "annotations": numbered, "categories": [{"id": number, "name": name} for number, name in named]}
+
+    def describe(self) -> dict[str, Any]:
+        train, valid = self.objects.train, self.objects.valid
+        facts = {"data": self.objects.name, "train_images": len(self.train), "valid_images": len(self.valid)}
+        objects = {"train_objects": sum(len(picture.objects) for picture in train.pictures), "classes": len(self.objects.classes)}
+        handled = {f"train_{key}": count for key, count in train.counts.items()} | {f"valid_{key}": n for key, n in valid.counts.items()}
+        return {**facts, **objects, **{key: count for key, count in handled.items() if count}, "input": [3, self.img_size, self.max_size]}
+
+
+def _target(boxes: Tensor, masks: Tensor | None, size: Any) -> dict[str, Tensor]:
+    """What torchvision wants to know of one picture."""
+    none = boxes.new_zeros(len(boxes), *size, dtype=torch.uint8) if masks is None else masks
+    return {"boxes": boxes, "labels": torch.zeros(len(boxes), dtype=torch.int64, device=boxes.device), "masks": none}
