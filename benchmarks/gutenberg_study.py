@@ -61,7 +61,7 @@ def start(cell: tuple[str, int, int], data: Path, out: Path) -> None:
     network, blocks, seed = cell
     if not (folder_of(out, *cell) / "result.json").is_file():
         arguments = ["--data", str(data), "--out", str(out), "--cell", network, str(blocks), str(seed)]
-        subprocess.run([sys.executable, __file__, *arguments], check=True)
+        subprocess.run([sys.executable, __file__, *arguments], check=True, start_new_session=True)
     print(row(out, *cell), flush=True)
 
 
