@@ -10,5 +10,11 @@ SERIES = ("#b4462f", "#2b6cb0", "#12806a", "#8250a8", "#a8740a", "#4a5568")
 RESIDUAL, STEPS, MATCHED = SERIES[:3]
 """The plain residual network, StepsNet (Eq. 5), StepsNet with matched joins: the same in every figure."""
 
+TRAINING, VALIDATION, OTHER = SERIES[5], SERIES[3], SERIES[4]
+"""The curves of one run."""
+
+TIMES = ("#b3bfd1", "#6d8bb8", "#1c3d73")
+"""The same thing before training, early and late: one hue, growing darker."""
+
 GOES_ON, JOINS, PASSES = "#2b6cb0", "#93bde6", "#eef2f7"
 """In the picture of a stack: channels of the step before, channels that join, channels without blocks."""

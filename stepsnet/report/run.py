@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepsnet.errors import UsageError
 from stepsnet.report.html import figures, page, paragraph, preformatted, section, table, write
-from stepsnet.report.palette import SERIES
+from stepsnet.report.palette import OTHER, TIMES, TRAINING, VALIDATION
 from stepsnet.report.stack import stack_svg
 from stepsnet.report.svg import Line, binned, line_chart, number
 
@@ -52,16 +52,11 @@ GAMMA_EXPLAINED = (
 
 
 def gamma_chart(gammas: Sequence[dict[str, Any]], width: int = 560) -> str:
-    """γ over depth before training, early and at the end of what was recorded."""
+    """γ over depth at the start, early and at the end of what was recorded: the later, the darker."""
     if not gammas:
         return ""
-    chosen = {line["step"]: line for line in (gammas[0], early_line(gammas), gammas[-1])}
-    names = ["at the start", "early", "late"][-len(chosen) :] if gammas[0]["step"] else ["before training", "early", "late"]
-    names = [names[0], names[-1]] if len(chosen) == 2 else names
-    lines = [
-        Line(f"{name}, step {step:,}", range(1, len(line["gamma"]) + 1), line["gamma"], SERIES[index])
-        for index, (name, (step, line)) in enumerate(zip(names, chosen.items(), strict=False))
-    ]
+    looks = {look["step"]: (look["gamma"], color) for look, color in zip((gammas[0], early_line(gammas), gammas[-1]), TIMES, strict=True)}
+    lines = [Line(f"step {step:,}", range(1, len(gamma) + 1), gamma, color) for step, (gamma, color) in looks.items()]
     return line_chart(lines, title="γ over depth", x_label="block", y_label="γ", width=width, height=360, y_range=(0.0, 1.0))
 
 
@@ -75,17 +70,17 @@ def _curves(steps: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any
         known = [line for line in lines if key in line]
         return [line["step"] for line in known], [line[key] for line in known]
 
-    losses = [Line("training loss", *binned(*series(steps, "loss")), SERIES[1])]
+    losses = [Line("training loss", *binned(*series(steps, "loss")), TRAINING)]
     if any("loss" in line for line in evaluations):
-        losses.append(Line("validation loss", *series(evaluations, "loss"), SERIES[0]))
+        losses.append(Line("validation loss", *series(evaluations, "loss"), VALIDATION))
     charts = [("Loss", line_chart(losses, title="Loss", x_label="step", y_label="loss"))]
     metrics = dict.fromkeys(key for line in evaluations for key in line if key not in ("step", "loss"))
     if len(evaluations) > 1:
         for key in metrics:
-            line = Line("", *series(evaluations, key), SERIES[0])
+            line = Line("", *series(evaluations, key), VALIDATION)
             charts.append((f"Validation: {key}", line_chart([line], title=key, x_label="step", y_label=key)))
     for key, caption in (("lr", "Learning rate"), ("grad_norm", "Gradient norm before clipping")):
-        line = Line("", *binned(*series(steps, key)), SERIES[5])
+        line = Line("", *binned(*series(steps, key)), OTHER)
         charts.append((caption, line_chart([line], title=caption, x_label="step", y_label=key, height=260)))
     return charts
 

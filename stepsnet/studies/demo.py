@@ -23,7 +23,7 @@ from stepsnet.report import palette
 from stepsnet.report.run import early_line, read_lines
 from stepsnet.training.config import CheckpointConfig, EvalConfig, OptimConfig, ScheduleConfig, TrainConfig
 
-ITERS = 450
+ITERS = 400
 PROCESSES = 2
 """At a time: a third would need more than the 2 GB the demo may have."""
 
@@ -39,9 +39,9 @@ class Network:
     color: str
 
 
-STEPS_PLAN = "14x12, 16x6, 24x6, 34x6, 48x6, 68x6, 96x6"
+STEPS_PLAN = "8x12, 12x6, 18x6, 22x6, 34x6, 44x6, 64x6"
 NETWORKS = (
-    Network("residual", "plain residual network", "48x48", "plain", palette.RESIDUAL),
+    Network("residual", "plain residual network", "32x48", "plain", palette.RESIDUAL),
     Network("steps", "StepsNet (Eq. 5)", STEPS_PLAN, "plain", palette.STEPS),
     Network("matched", "StepsNet, matched joins", STEPS_PLAN, "matched", palette.MATCHED),
 )
