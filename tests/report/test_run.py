@@ -63,8 +63,10 @@ def test_the_page_is_whole_and_holds_everything(run: Path) -> None:
     parser = WellFormed()
     parser.feed(text)
     assert parser.open == []
-    for expected in ("digits: test_steps_deit", "plan 16x4, 32x2", "Loss", "Validation: top1", "γ over depth", ">step 0<", ">step 3<", ">step 30<",
-                     "4 blocks", "images per second", "128", "Configuration", "Environment"):
+    for expected in (
+        "digits: test_steps_deit", "plan 16x4, 32x2", "Loss", "Validation: top1", "γ over depth", ">step 0<", ">step 3<", ">step 30<",
+        "4 blocks", "images per second", "128", "Configuration", "Environment",
+    ):
         assert expected in text
 
 
