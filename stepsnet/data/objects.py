@@ -136,7 +136,7 @@ def to_input(image: Any, view: View, colours: Sequence[float] = (1.0, 1.0, 1.0))
     if image.size != (columns, rows):
         image = image.resize((columns, rows), pillow.Resampling.BILINEAR)
     pixels = _window(np.asarray(image), view)
-    tensor = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1).to(torch.float32, memory_format=torch.contiguous_format)
+    tensor = torch.from_numpy(np.array(pixels)).permute(2, 0, 1).to(torch.float32, memory_format=torch.contiguous_format)
     if tuple(colours) != (1.0, 1.0, 1.0):
         brightness, contrast, saturation = colours
         tensor = (tensor * brightness).clamp_(0, 255)

@@ -24,6 +24,7 @@ from stepsnet.data.vocabulary import BpeVocabulary
 from stepsnet.errors import UsageError
 
 PROGRESS = "preparation.json"
+SHORT_LIMIT = 1 << 16  # tokens that two bytes can tell apart
 _SAVE_EVERY = 64  # units between two notes of how far the encoding is
 
 
@@ -158,7 +159,7 @@ class _Tally:
 def _encode(request: Request, notes: _Notes, watch: Watch) -> Manifest:
     content = (request.out / TOKENIZER).read_text(encoding="utf-8")
     vocabulary = BpeVocabulary(content, TOKENIZER)
-    dtype = "uint16" if len(vocabulary.pieces) <= 1 << 16 else "uint32"
+    dtype = "uint16" if len(vocabulary.pieces) <= SHORT_LIMIT else "uint32"
     total = sum(part["bytes"] for part in notes.parts.values())
     with encoding(content, f"<u{ITEM_BYTES[dtype]}", request.workers) as encode, watch("encoding", total) as bar:
         for part in notes.parts:

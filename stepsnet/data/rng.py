@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 _MASK = (1 << 64) - 1
 
 
@@ -27,6 +25,8 @@ def torch_seeded(seed: int) -> Iterator[None]:
 
     `torch.manual_seed` would reseed the accelerators too, which the training loop's own dropout draws from.
     """
+    import torch  # here, so that processes which only prepare text do without it
+
     state = torch.default_generator.get_state()
     torch.default_generator.manual_seed(seed)
     try:
