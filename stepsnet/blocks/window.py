@@ -62,24 +62,22 @@ class WindowAttention(nn.Module):
         return x
 
     def position_bias(self, h: int, w: int) -> Tensor:
-        """(heads, N, N): the table's entry for every pair of tokens of an h × w window."""
-        reach = self.window - 1
-        y, x = (torch.arange(side, device=self.bias_table.device) for side in (h, w))
-        dy = (y[:, None] - y[None, :] + reach).view(h, 1, h, 1)
-        dx = (x[:, None] - x[None, :] + reach).view(1, w, 1, w)
-        index = (dy * (2 * self.window - 1) + dx).view(h * w * h * w)
-        return self.bias_table[index].view(h * w, h * w, self.heads).permute(2, 0, 1)
+        """(heads, N, N): the table's entry for every pair of tokens of an h × w window, looked up by how far apart they are."""
+        span = 2 * self.window - 1
+        rows, columns = (torch.arange(side, device=self.bias_table.device) for side in (h, w))
+        at = (rows.unsqueeze(1) * span + columns).flatten()
+        apart = at.unsqueeze(1) - at + (self.window - 1) * (span + 1)
+        return self.bias_table[apart].permute(2, 0, 1)
 
 
 def shift_mask(H: int, W: int, h: int, w: int, shift_h: int, shift_w: int, like: Tensor) -> Tensor:
-    """(windows, 1, N, N): 0 where two tokens of a shifted window were neighbours before the shift, -100 where they were not."""
+    """(windows, 1, N, N): 0 where two tokens of a shifted window were neighbours before the shift, -100 where they were not.
 
-    def region(side: int, window: int, shift: int) -> Tensor:
-        """Which of the three stretches of a wrapped side a position lies in."""
-        at = torch.arange(side, device=like.device)
-        return (at >= side - window).long() + (at >= side - shift).long() if shift else torch.zeros_like(at)
-
-    regions = 3 * region(H, h, shift_h)[:, None] + region(W, w, shift_w)[None, :]
-    regions = regions.view(H // h, h, W // w, w).transpose(1, 2).reshape(-1, h * w)
-    apart = regions[:, None, :, None] != regions[:, None, None, :]
+    What the shift moved around the edge shares a window only with what was at the other edge, so that two sides tell them apart.
+    """
+    rows = torch.arange(H, device=like.device) >= H - shift_h
+    columns = torch.arange(W, device=like.device) >= W - shift_w
+    regions = 2 * rows.unsqueeze(1) + 1 * columns  # numbers, not truth values
+    regions = regions.view(H // h, h, W // w, w).transpose(1, 2).reshape(-1, 1, h * w)
+    apart = regions.unsqueeze(2) != regions.unsqueeze(3)
     return apart.to(like.dtype) * -100.0

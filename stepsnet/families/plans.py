@@ -32,7 +32,8 @@ def resolve_plans(plan: PlanLike, plain: Sequence[StepPlan], round_width: Callab
     if isinstance(plan, (StepPlan, str)):
         plan = [plan]
     if len(plan) != len(plain):
-        raise UsageError(f"the network has {len(plain)} stages, the plan {len(plan)}; write one plan a stage, separated by ';'")
+        stages = "1 stage" if len(plain) == 1 else f"{len(plain)} stages"
+        raise UsageError(f"the network has {stages}, the plan {len(plan)}; write one plan a stage, separated by ';'")
     return tuple(_resolve(stage, base, round_width) for stage, base in zip(plan, plain, strict=True))
 
 

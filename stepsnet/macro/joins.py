@@ -51,14 +51,14 @@ class MatchedJoin(PlainJoin):
 JOINS: dict[str, type[PlainJoin]] = {"plain": PlainJoin, "matched": MatchedJoin}
 
 
-def make_join(join: Join, y_width: int, x_width: int, channel_dim: int) -> nn.Module:
-    """The join of one place. Of a module each place gets a copy of its own; a function is asked for one that fits the widths."""
+def resolve_join(join: Join) -> JoinDesign:
+    """What makes the join of each place. Of a module each place gets a copy of its own."""
     if isinstance(join, nn.Module):
-        return copy.deepcopy(join)
+        return lambda _y_width, _x_width, _channel_dim: copy.deepcopy(join)
     if callable(join):
-        return join(y_width, x_width, channel_dim)
+        return join
     name = str(join)
     if name not in JOINS:
         known = f"{', '.join(JOINS)}, a module (y, x) → [y, x], or a function that makes one"
         raise UsageError(f"there is no join '{name}'{nearest(name, JOINS)}; known are {known}")
-    return JOINS[name](channel_dim)
+    return lambda _y_width, _x_width, channel_dim: JOINS[name](channel_dim)

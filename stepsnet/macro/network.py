@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.errors import UsageError
-from stepsnet.macro.joins import Join, make_join
+from stepsnet.macro.joins import Join, resolve_join
 from stepsnet.macro.plan import slices_of
 from stepsnet.macro.stack import Stack
 
@@ -34,7 +34,8 @@ class StepsNet(nn.Module):
         self.channel_dim = channel_dim
         _check_widths(self.steps, self.widths, "grow from narrow to wide", self.widths)
         self.slices = slices_of(self.widths)
-        self.joins = nn.ModuleList(make_join(join, narrow, wide - narrow, channel_dim) for narrow, wide in pairwise(self.widths))
+        make_join = resolve_join(join)
+        self.joins = nn.ModuleList(make_join(narrow, wide - narrow, channel_dim) for narrow, wide in pairwise(self.widths))
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         y, *fresh = self.split(x)
