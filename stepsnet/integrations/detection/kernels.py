@@ -132,9 +132,9 @@ def _sampled(source: Tensor, corners: Tensor, size: tuple[int, int], points: tup
     grid = torch.stack(torch.broadcast_tensors(_normal(x, width)[:, None, :], _normal(y, height)[:, :, None]), dim=3)
     grid = grid.to(source.dtype).reshape(1, -1, size[1] * points[1], 2)
     values = F.grid_sample(source[None], grid, mode="bilinear", padding_mode="border", align_corners=True)
-    values = values.view(channels, len(corners), size[0], points[0], size[1], points[1])
-    weights = (counted / (points[0] * points[1])).to(source.dtype).view(len(corners), size[0], points[0], size[1], points[1])
-    return (values * weights).sum(dim=(3, 5)).transpose(0, 1)
+    if not counted.all():
+        values = values * counted.to(values.dtype).view(1, 1, *values.shape[2:])
+    return F.avg_pool2d(values, points).view(channels, len(corners), *size).transpose(0, 1)
 
 
 def _places(start: Tensor, extent: Tensor, bins: int, points: int) -> Tensor:
