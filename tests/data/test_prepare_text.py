@@ -16,7 +16,7 @@ from stepsnet.data.bpe import Sample
 from stepsnet.data.config import DataConfig
 from stepsnet.data.load import load_text
 from stepsnet.data.prepare import Request, prepare
-from stepsnet.data.sources import Piece, find_sources
+from stepsnet.data.sources import Piece, Unit, find_sources
 from stepsnet.data.tokens import Manifest, open_part, read_manifest
 from stepsnet.data.vocabulary import BpeVocabulary
 from stepsnet.errors import UsageError
@@ -119,9 +119,14 @@ def test_what_is_encoded_is_not_encoded_again(folder: Path, monkeypatch: pytest.
 
     with stopping(40) as watch, pytest.raises(StopError):
         prepare(request(folder), watch)
-    encoded = []
+    encoded: list[Unit] = []
     encode = bpe.UnitEncoder.__call__
-    monkeypatch.setattr(bpe.UnitEncoder, "__call__", lambda self, unit: encoded.append(unit) or encode(self, unit))  # type: ignore[func-returns-value]
+
+    def counted(self: bpe.UnitEncoder, unit: Unit) -> Any:
+        encoded.append(unit)
+        return encode(self, unit)
+
+    monkeypatch.setattr(bpe.UnitEncoder, "__call__", counted)
     trained: list[int] = []
     monkeypatch.setattr(prepare_module, "train_bpe", lambda *_: trained.append(1))
     prepare(request(folder))

@@ -143,3 +143,22 @@ def test_an_empty_folder_is_named(tmp_path: Path) -> None:
 def test_no_root_at_all_says_what_to_give() -> None:
     with pytest.raises(UsageError, match=r"data\.root is missing"):
         load("")
+
+
+@given(st.integers(2, 40), st.integers(1, 8), st.data())
+def test_sliding_windows_count_every_target_once_and_give_it_context(size: int, seq_len: int, data: st.DataObject) -> None:
+    stride = data.draw(st.integers(1, seq_len))
+    windows = ValidWindows(store(bytes(range(size))), seq_len, stride)
+    counted = []
+    for index in range(len(windows)):
+        sample = windows[0, index]
+        targets = sample.window[1:][sample.context :]
+        counted += [int(target) for target in targets if target != IGNORED]
+        assert sample.context == (seq_len - stride if index else 0)
+    assert counted == list(range(1, size))
+
+
+def test_a_limit_takes_windows_evenly_spread() -> None:
+    windows = ValidWindows(store(bytes(range(201))), 2, limit=4)
+    assert [int(windows[0, index].window[0]) for index in range(len(windows))] == [0, 50, 100, 150]
+    assert len(ValidWindows(store(b"abc"), 2, limit=4)) == 1

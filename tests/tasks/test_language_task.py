@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stepsnet.data.bpe import train_bpe
 from stepsnet.data.config import DataConfig
 from stepsnet.data.text import Text, TextStore
+from stepsnet.data.vocabulary import BpeVocabulary, ByteVocabulary, Vocabulary
 from stepsnet.tasks.base import Task
-from stepsnet.tasks.language import Language
+from stepsnet.tasks.language import Language, Spelling
 
 
 def make(train: bytes = b"abcdefghijklmnop", valid: bytes = b"ABCDEFGHIJ", seed: int = 0) -> Language:
@@ -80,3 +82,60 @@ def test_a_task_can_be_sent_to_a_loader_worker() -> None:
     task = make()
     copy = pickle.loads(pickle.dumps(task))
     assert torch.equal(copy.collate([copy.train[2, 1]])["tokens"], task.collate([task.train[2, 1]])["tokens"])
+
+
+WORDS = b" one two\nthree  four, five\tsix seven eight nine ten " * 4
+
+
+def totals_of(task: Language, model: nn.Module) -> dict[str, float]:
+    totals: dict[str, float] = {}
+    for index in range(len(task.valid)):
+        for key, value in task.evaluate(model, task.collate([task.valid[0, index]])).items():
+            totals[key] = totals.get(key, 0.0) + value.item()
+    return totals
+
+
+def with_vocabulary(vocabulary: Vocabulary, **data: int) -> Language:
+    tokens = np.array(vocabulary.encode(WORDS.decode()), dtype=np.uint16)
+    text = Text("toy", TextStore([tokens]), TextStore([tokens]), vocabulary)
+    return Language(text, DataConfig(kind="text", seq_len=6, **data), seed=0, smoothing=0.0)  # type: ignore[arg-type]
+
+
+VOCABULARIES = [ByteVocabulary(), BpeVocabulary(train_bpe([WORDS.decode() * 9], 290), "test")]
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=["bytes", "bpe"])
+@pytest.mark.parametrize("stride", [0, 1, 4])
+def test_bytes_and_words_are_counted_whatever_the_tokens_and_windows(vocabulary: Vocabulary, stride: int) -> None:
+    task = with_vocabulary(vocabulary, stride=stride)
+    totals = totals_of(task, Uniform(len(vocabulary.pieces)))
+    first = len(vocabulary.pieces[vocabulary.encode(WORDS.decode())[0]])  # the first token is nobody's target
+    assert totals["bytes"] == len(WORDS) - first
+    assert totals["words"] == len(WORDS[first:].split())
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=["bytes", "bpe"])
+def test_perplexity_per_token_and_per_word_are_two_figures(vocabulary: Vocabulary) -> None:
+    task, V = with_vocabulary(vocabulary), len(vocabulary.pieces)
+    totals = totals_of(task, Uniform(V))
+    metrics = task.summary(totals)
+    assert metrics["perplexity_per_token"] == pytest.approx(V, rel=1e-5)
+    assert metrics["perplexity_per_word"] == pytest.approx(V ** (totals["count"] / totals["words"]), rel=1e-4)
+    assert metrics["bits_per_byte"] == pytest.approx(math.log2(V) * totals["count"] / totals["bytes"], rel=1e-5)
+
+
+def test_a_separator_ends_a_word_and_has_no_bytes() -> None:
+    spelling = Spelling([b"a", b"b ", b""])
+    length, words = spelling.count(torch.tensor([[0, 2, 0, 1]]), torch.tensor([[2, 0, 1, 0]]))
+    assert (length.item(), words.item()) == (1 + 2 + 1, 2)  # a|SEP| a b_|a: "a" behind the separator, and "a" behind the space
+
+
+class Uniform(nn.Module):
+    """Every token is equally probable."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self.tokens = tokens
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.zeros(*x.shape, self.tokens)

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from stepsnet.data.bpe import train_bpe
+from stepsnet.data.vocabulary import BpeVocabulary, ByteVocabulary
+from stepsnet.errors import UsageError
+from stepsnet.families import create_model
+from stepsnet.families.language import Transformer
+from stepsnet.tasks.generation import Emission, generate, generate_tokens
+from stepsnet.tasks.sampling import Sampling
+
+GREEDY = Sampling(temperature=0)
+BYTES = ByteVocabulary()
+
+
+@pytest.fixture
+def model() -> Transformer:
+    model = create_model("test_steps_transformer").eval()
+    assert isinstance(model, Transformer)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+class Script:
+    """A model that says what it is told to, whatever it is asked."""
+
+    input_size: tuple[int, ...] = (8,)
+
+    def __init__(self, *texts: bytes, vocab_size: int = 256) -> None:
+        self.texts, self.vocab_size, self.said = texts, vocab_size, 0
+
+    def new_cache(self) -> Any:
+        return self
+
+    def keep(self, tokens: int) -> None:
+        """Nothing is remembered anyway."""
+
+    def forward_features(self, x: Tensor, cache: Any, mask: Tensor | None, positions: Tensor | None, /) -> Tensor:
+        chosen = torch.tensor([text[min(self.said, len(text) - 1)] for text in self.texts])
+        self.said += 1
+        return torch.nn.functional.one_hot(chosen, self.vocab_size).float()[:, None] * 100
+
+    def forward_head(self, x: Tensor, /) -> Tensor:
+        return x
+
+    def parameters(self) -> Iterator[Tensor]:
+        return iter([torch.zeros(1)])
+
+
+def written(*texts: bytes, **options: Any) -> list[tuple[str, str | None]]:
+    found = [("", None)] * len(texts)
+    for number, text, finished in generate(Script(*texts), BYTES, ["p"] * len(texts), **{"tokens": 20, **options}):
+        found[number] = (found[number][0] + text, finished)
+    return found
+
+
+def without_cache(model: Transformer, prompt: list[int], count: int) -> list[int]:
+    ids = list(prompt)
+    with torch.no_grad():
+        for _ in range(count):
+            ids.append(int(model(torch.tensor([ids]))[0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+def test_the_cache_writes_what_the_full_pass_writes(model: Transformer) -> None:
+    prompt = list(b"some prompt")
+    stream = generate_tokens(model, [prompt], GREEDY)
+    assert [tokens[0] for tokens in islice(stream, 30)] == without_cache(model, prompt, 30)
+
+
+def test_prompts_of_unequal_lengths_write_what_each_writes_alone(model: Transformer) -> None:
+    prompts = [list(b"a"), list(b"a much longer prompt"), list(b"middling")]
+    together = list(islice(generate_tokens(model, prompts, GREEDY), 25))
+    for number, prompt in enumerate(prompts):
+        assert [tokens[number] for tokens in together] == without_cache(model, prompt, 25)
+
+
+def test_a_seed_writes_the_same_text_again_and_another_a_different_one(model: Transformer) -> None:
+    def text(seed: int) -> list[Emission]:
+        return list(generate(model, BYTES, ["x"], tokens=40, seed=seed))
+
+    assert text(1) == text(1)
+    assert text(1) != text(2)
+
+
+def test_text_grows_beyond_the_context_without_end(model: Transformer) -> None:
+    stream = generate_tokens(model, [list(b"0123456789"), list(b"ab")], GREEDY, context=8)
+    assert len(list(islice(stream, 50))) == 50
+
+
+def test_with_room_enough_a_context_changes_nothing(model: Transformer) -> None:
+    prompts = [list(b"0123456789"), list(b"ab")]
+    limited, unlimited = (list(islice(generate_tokens(model, prompts, GREEDY, context=context), 20)) for context in (64, None))
+    assert limited == unlimited
+
+
+def test_a_prompt_longer_than_the_context_counts_with_its_end(model: Transformer) -> None:
+    long, short = (next(iter(generate_tokens(model, [list(prompt)], GREEDY, context=8))) for prompt in (b"XXXX12345678", b"12345678"))
+    assert long == short
+
+
+def test_an_empty_prompt_begins_a_document(model: Transformer) -> None:
+    stream = generate_tokens(model, [[BYTES.start]], GREEDY)
+    expected = BYTES.decode(tokens[0] for tokens in islice(stream, 8)).decode(errors="replace")
+    assert "".join(piece.text for piece in generate(model, BYTES, [""], tokens=8, sampling=GREEDY)) == expected
+
+
+def test_it_ends_after_as_many_tokens_as_wanted() -> None:
+    assert written(b"abcdefgh", tokens=3) == [("abc", "length")]
+
+
+def test_a_stop_string_ends_the_text_and_is_not_shown() -> None:
+    assert written(b"one two three", stops=["tw", "three"]) == [("one ", "stop")]
+
+
+def test_what_may_become_a_stop_string_waits() -> None:
+    pieces = [piece.text for piece in generate(Script(b"ab<e<endx"), BYTES, ["p"], tokens=9, stops=["<end>"])]
+    assert pieces == ["a", "b", "<e", "<endx"]
+
+
+def test_what_waits_is_shown_at_the_end() -> None:
+    assert written(b"ab<en", tokens=5, stops=["<end>"]) == [("ab<en", "length")]
+
+
+def test_characters_are_shown_whole() -> None:
+    pieces = [piece.text for piece in generate(Script("a€b".encode()), BYTES, ["p"], tokens=5)]
+    assert pieces == ["a", "€", "b"]
+
+
+def test_a_character_that_is_cut_off_at_the_end_is_replaced() -> None:
+    assert written("a€".encode(), tokens=3) == [("a�", "length")]
+
+
+def test_texts_of_a_batch_end_each_in_its_own_way() -> None:
+    assert written(b"aaaa.", b"b.bbb", stops=["."], tokens=4) == [("aaaa", "length"), ("b", "stop")]
+
+
+def test_the_model_may_end_a_document() -> None:
+    vocabulary = BpeVocabulary(train_bpe(["ab " * 50], 260), "test")
+    assert vocabulary.separator == 0
+    a = vocabulary.pieces.index(b"a")
+    script = Script(bytes([a, a, 0, a]), vocab_size=len(vocabulary.pieces))
+    pieces = list(generate(script, vocabulary, ["ab"], tokens=9))
+    assert ("".join(piece.text for piece in pieces), pieces[-1].finished) == ("aa", "end")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options", "sentence"),
+    [
+        ([], {}, "there is no prompt"),
+        (["x"], {"tokens": 0}, "0 tokens cannot be generated"),
+        (["x"], {"stops": [""]}, "an empty stop string"),
+        (["x"], {"context": 0}, "the context is 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(prompts: list[str], options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        list(generate(Script(b"a"), BYTES, prompts, **{"tokens": 5, **options}))
+
+
+def test_a_vocabulary_of_another_size_is_refused() -> None:
+    with pytest.raises(UsageError, match="knows 300 tokens, but the tokenizer 256"):
+        list(generate(Script(b"a", vocab_size=300), BYTES, ["x"], tokens=5))
+
+
+@pytest.mark.parametrize("prompt", [[256], [-1], []])
+def test_tokens_that_the_model_does_not_know_are_refused(model: Transformer, prompt: list[int]) -> None:
+    with pytest.raises(UsageError, match="prompt 0"):
+        next(iter(generate_tokens(model, [prompt], GREEDY)))
