@@ -19,7 +19,7 @@ from stepsnet.errors import UsageError, nearest
 COMMANDS: dict[str, tuple[str, ...]] = {
     "See it": ("demo",),
     "Look at models": ("models", "info", "reproduce"),
-    "Train": ("train", "resume", "eval", "runs"),
+    "Train": ("train", "resume", "eval", "predict", "runs"),
     "Language": ("prepare-text", "generate"),
 }
 

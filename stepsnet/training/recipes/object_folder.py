@@ -2,7 +2,7 @@
 
     stepsnet train object_folder data.root=FOLDER
     stepsnet train object_folder data.root=FOLDER detect.masks=false data.img_size=480 detect.anchor_scale=4
-    stepsnet train object_folder data.root=FOLDER detect.heads=cascade model=steps_resnet18 data.annotations=mine.json data.valid_annotations=yours.json
+    stepsnet train object_folder data.root=FOLDER detect.heads=cascade data.annotations=a.json data.valid_annotations=b.json
 
 Data: a folder with pictures and two files of annotations (annotations_train.json and annotations_val.json, or other usual names, or
 named by data.annotations and data.valid_annotations). What is wrong with them is said before the first step.

@@ -1,0 +1,67 @@
+"""Drawing on pictures: boxes with names and scores, masks, classes of pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsnet.integrations.optional import require
+
+# Twelve hues that stay apart for most readers (after Paul Tol), used in turn.
+COLOURS = (
+    (238, 119, 51), (0, 119, 187), (51, 187, 238), (238, 51, 119), (204, 51, 17), (0, 153, 136),
+    (221, 170, 51), (153, 112, 171), (90, 174, 97), (118, 42, 131), (27, 120, 55), (187, 187, 187),
+)  # fmt: skip
+OPACITY = 0.45
+
+
+def colour(number: int) -> tuple[int, int, int]:
+    """The colour of class or object `number`."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def paint(image: Any, mask: NDArray[np.bool_], tint: tuple[int, int, int]) -> Any:
+    """A Pillow image with the pixels of `mask` tinted."""
+    pixels = np.array(image, dtype=np.float32)
+    pixels[mask] = (1 - OPACITY) * pixels[mask] + OPACITY * np.array(tint, dtype=np.float32)
+    return require("PIL.Image", extra="vision").fromarray(pixels.astype(np.uint8))
+
+
+def draw_objects(image: Any, objects: Sequence[Any]) -> Any:
+    """A copy of a Pillow image with objects on it, the best on top; each has name, number, score, box and mask.
+
+    Where all objects are of one class, each gets a colour of its own, so that neighbours can be told apart.
+    """
+    one_class = len({found.number for found in objects}) <= 1
+    tints = [colour(index if one_class else found.number) for index, found in enumerate(objects)]
+    for found, tint in reversed(list(zip(objects, tints, strict=True))):
+        if found.mask is not None:
+            image = paint(image, found.mask, tint)
+    image = image.copy()
+    pencil = require("PIL.ImageDraw", extra="vision").Draw(image)
+    small = min(image.size) < 400  # names would hide the picture
+    for found, tint in reversed(list(zip(objects, tints, strict=True))):
+        x, y, width, height = found.box
+        pencil.rectangle((x, y, x + width, y + height), outline=tint, width=1 if small else 2)
+        text = f"{found.score:.2f}" if small and one_class else f"{found.name} {found.score:.2f}"
+        if not (small and len(objects) > 12):
+            left, top, right, bottom = pencil.textbbox((x + 1, max(y - 11, 0)), text)
+            pencil.rectangle((left - 1, top - 1, right + 1, bottom + 1), fill=tint)
+            pencil.text((x + 1, max(y - 11, 0)), text, fill="black")
+    return image
+
+
+def draw_classes(image: Any, labels: NDArray[np.uint8], names: Sequence[str]) -> Any:
+    """A copy of a Pillow image with every pixel tinted by its class, and the names of the classes that occur."""
+    present = [int(number) for number in np.unique(labels)]
+    for number in present:
+        image = paint(image, labels == number, colour(number))
+    pencil = require("PIL.ImageDraw", extra="vision").Draw(image)
+    for row, number in enumerate(present):
+        place = (3, 3 + 12 * row)
+        pencil.rectangle(pencil.textbbox(place, names[number]), fill=colour(number))
+        pencil.text(place, names[number], fill="black")
+    return image
