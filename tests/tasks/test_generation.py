@@ -56,7 +56,7 @@ class Script:
 
 
 def written(*texts: bytes, **options: Any) -> list[tuple[str, str | None]]:
-    found = [("", None)] * len(texts)
+    found: list[tuple[str, str | None]] = [("", None)] * len(texts)
     for number, text, finished in generate(Script(*texts), BYTES, ["p"] * len(texts), **{"tokens": 20, **options}):
         found[number] = (found[number][0] + text, finished)
     return found
