@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -34,12 +35,17 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.errors import UsageError
     from stepsnet.studies.demo import run_demo
     from stepsnet.studies.demo_report import COLUMNS, REMARKS, cells, findings, write_report
+    from stepsnet.training.errors import RunFailed
 
     if args.seed < 0:
         raise UsageError(f"--seed is {args.seed}, but cannot be negative.")
     out = _new_folder(args.out)
-    with _Bars() as bars:
-        demo = run_demo(args.seed, out, bars.step)
+    try:
+        with _Bars() as bars:
+            demo = run_demo(args.seed, out, bars.step)
+    except RunFailed as failure:
+        print(failure, file=sys.stderr)
+        return 1
     report = write_report(demo, out)
     if args.json:
         print_json({**asdict(demo), "ranking": demo.ranking(), "findings": findings(demo), "report": str(report)})

@@ -13,15 +13,17 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stepsnet.data.augment import AugmentConfig
-from stepsnet.data.config import DataConfig
 from stepsnet.report import palette
 from stepsnet.report.run import early_line, read_lines
-from stepsnet.training.config import CheckpointConfig, EvalConfig, OptimConfig, ScheduleConfig, TrainConfig
+from stepsnet.training.errors import RunFailed
+
+if TYPE_CHECKING:
+    from stepsnet.training.config import TrainConfig
 
 ITERS = 400
 PROCESSES = 2
@@ -84,6 +86,11 @@ class Demo:
 
 def config_of(network: Network, seed: int, out: Path, iters: int = ITERS) -> TrainConfig:
     """The recipe, the same for all networks: a DeiT of 2×2 patches on scikit-learn's 8×8 digits."""
+    # Here and below: torch is imported by the processes that train, not by the one that watches them.
+    from stepsnet.data.augment import AugmentConfig
+    from stepsnet.data.config import DataConfig
+    from stepsnet.training.config import CheckpointConfig, EvalConfig, OptimConfig, ScheduleConfig, TrainConfig
+
     width = int(network.plan.rpartition(",")[2].partition("x")[0])
     return TrainConfig(
         recipe="demo",
@@ -114,6 +121,7 @@ def run_demo(
     """Train all networks into folders below `out`. `watch` is told of every step of every network, a little after it was made."""
     started = time.perf_counter()
     seen = dict.fromkeys(networks, 0)
+    others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")  # a forked torch may hang
     with ProcessPoolExecutor(min(PROCESSES, os.cpu_count() or 1), mp_context=context) as pool:
         futures: list[Future[Outcome]] = [pool.submit(train_network, network, seed, out, iters) for network in networks]
@@ -128,8 +136,12 @@ def run_demo(
                     seen[network] = len(steps)
                 for future in done:
                     future.result()  # what went wrong in one process ends the demo here
-        except BaseException:
+        except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise RunFailed("One of the training processes was killed from outside, perhaps for lack of memory.") from error
             raise
     demo = Demo(seed, iters, time.perf_counter() - started, [future.result() for future in futures])
     (out / "demo.json").write_text(json.dumps(asdict(demo), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
