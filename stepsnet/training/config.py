@@ -17,6 +17,9 @@ DECIDED_BY_THE_MACHINE = ("workers", "parallel", "device", "data.root", "data.va
                           "nonfinite", "nonfinite_limit", "eval.batch_size")
 """Keys that may change when a run is resumed: they say where and how it runs, not what it computes."""
 
+DECIDED_BY_THE_JUDGE = ("data.stride", "data.valid_windows")
+"""Keys that may change as well when a run is evaluated: they say what of the validation data is looked at, and how."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
@@ -199,12 +202,12 @@ def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     return override(config, words)
 
 
-def customise_resumed(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
+def customise_resumed(config: TrainConfig, words: Sequence[str], allowed: Sequence[str] = DECIDED_BY_THE_MACHINE) -> TrainConfig:
     """`config` of an existing run with changes that leave what it computes alone."""
     for word in words:
         key = word.partition("=")[0]
-        if key not in DECIDED_BY_THE_MACHINE:
-            raise UsageError(f"A run is resumed as it was started: {key!r} cannot change, only {', '.join(DECIDED_BY_THE_MACHINE)} can.")
+        if key not in allowed:
+            raise UsageError(f"A run is resumed as it was started: {key!r} cannot change, only {', '.join(allowed)} can.")
     return override(config, words)
 
 

@@ -19,7 +19,7 @@ from stepsnet.tasks.base import Batch, DenseTask, Task
 from stepsnet.training import rundir
 from stepsnet.training.callbacks import StepRecorder, TokenizerKeeper, Watcher
 from stepsnet.training.checkpoint import Checkpoints, Weights, latest, read_weights
-from stepsnet.training.config import TrainConfig, customise_resumed
+from stepsnet.training.config import DECIDED_BY_THE_JUDGE, DECIDED_BY_THE_MACHINE, TrainConfig, customise_resumed
 from stepsnet.training.dense import DenseModel, dense_model
 from stepsnet.training.distributed import Processes, choose_device, join_processes, launched, restarted, spread
 from stepsnet.training.durable import full_disk_in_words
@@ -88,7 +88,8 @@ def evaluate_run(
 
     `through` may wrap the batches, to watch them go by; `keep` gets the predictions of tasks that judge them all at once.
     """
-    config = customise_resumed(dataclasses.replace(rundir.read_config(folder), parallel="none"), words)
+    allowed = (*DECIDED_BY_THE_MACHINE, *DECIDED_BY_THE_JUDGE)
+    config = customise_resumed(dataclasses.replace(rundir.read_config(folder), parallel="none"), words, allowed)
     if ema and not config.optim.ema:
         raise UsageError(f"{folder} kept no average of its weights: it was trained with optim.ema=0.")
     task = task_of(config)
