@@ -13,6 +13,7 @@ it (≈: the paper's counter adds a little for norms and activations), or are ex
 Accuracies and perplexities are the paper's; `stepsnet train` is for yours.
 
   stepsnet reproduce table1
+  stepsnet reproduce table2                          detectors: Mask R-CNN and Cascade Mask R-CNN; table3 is UPerNet
   stepsnet reproduce table5b --json
   stepsnet reproduce all"""
 
@@ -20,15 +21,15 @@ MARKS = {"same": "=", "within 2 %": "≈", "exception": "!", "differs": "≠"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", help="table1, table4, table5a, table5b, table8 … table14, or all")
+    parser.add_argument("table", help="table1 … table5, table8 … table14, or all")
     parser.add_argument("--json", action="store_true", help="print objects with printed and own figures")
 
 
 def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.console import print_json, progress
-    from stepsnet.paper import TABLES, get_table, reproduce
+    from stepsnet.paper import get_tables, reproduce
 
-    tables = list(TABLES.values()) if args.table == "all" else [get_table(args.table)]
+    tables = get_tables(args.table)
     results = []
     with progress("counting", sum(len(table.rows) for table in tables), "models") as bar:
         for table in tables:
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
             {"table": table.name, "title": table.title, "note": table.note, "rows": [row.to_json() for row in rows]}
             for table, rows in results
         ]
-        print_json(documents if args.table == "all" else documents[0])
+        print_json(documents if len(tables) > 1 else documents[0])
     else:
         for table, comparisons in results:
             show(table, comparisons)
@@ -79,7 +80,7 @@ def count_cells(comparison: Any) -> list[str]:
     row, ours, verdicts = comparison.row, comparison.ours, comparison.verdicts
     cells = [row.label, row.model, ours["plan"]]
     for column in ("blocks", "layers"):
-        cells += [str(ours[column]), f"{MARKS[verdicts[column]]} {row.printed[column]}"]
+        cells += [str(ours[column]), f"{MARKS[verdicts[column]]} {row.printed[column]}" if column in row.printed else ""]
     for column, unit, letter in (("params", 1e6, "M"), ("macs", 1e9, "G")):
         printed = f"{MARKS[verdicts[column]]} {row.printed[column]} {letter}" if column in row.printed else ""
         cells += [f"{ours[column] / unit:.3f} {letter}", printed]

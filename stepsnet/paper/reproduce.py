@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
+from stepsnet.cost import Cost
 from stepsnet.families import create_model
-from stepsnet.paper.tables import Row, Table
+from stepsnet.paper.dense import dense_cost
+from stepsnet.paper.rows import Row, Table
 
 TOLERANCE = 0.02  # the paper's counter adds a little for norms and activations
 UNITS = {"params": 1_000_000, "macs": 1_000_000_000}
@@ -42,11 +44,15 @@ class Comparison:
 def reproduce(table: Table) -> Iterator[Comparison]:
     """Build every row's model on the meta device and take its cost in closed form, which the tests hold equal to the counted one."""
     for row in table.rows:
-        model = create_model(row.model, device="meta", **row.options)
-        cost = model.closed_form()
-        ours = {"plan": model.plan, "blocks": cost.blocks, "layers": cost.layers, "params": cost.params, "macs": cost.macs}
+        plan, cost = dense_cost(row) if row.around else _cost(row)
+        ours = {"plan": plan, "blocks": cost.blocks, "layers": cost.layers, "params": cost.params, "macs": cost.macs}
         verdicts = {column: _verdict(row, column, ours[column]) for column in row.printed if column in ours}
         yield Comparison(row, ours, verdicts)
+
+
+def _cost(row: Row) -> tuple[str, Cost]:
+    model = create_model(row.model, device="meta", **row.options)
+    return model.plan, model.closed_form()
 
 
 def _verdict(row: Row, column: str, ours: Any) -> str:

@@ -6,32 +6,11 @@ Where a row's architecture had to be settled, the reason stands beside the archi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from stepsnet.errors import UsageError, nearest
-
-
-@dataclass(frozen=True)
-class Row:
-    """`printed` holds the strings of the paper, so that their digits say how exact they are; `model` and `options` make ours."""
-
-    label: str
-    model: str
-    printed: Mapping[str, str]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    note: str = ""
-    exceptions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Table:
-    name: str
-    title: str
-    result: str
-    rows: tuple[Row, ...]
-    note: str = ""
+from stepsnet.paper.dense import TABLE_2A, TABLE_2B, TABLE_3
+from stepsnet.paper.rows import Row, Table
 
 
 def _row(label: str, model: str, figures: str, note: str = "", exceptions: tuple[str, ...] = (), **options: Any) -> Row:
@@ -244,11 +223,16 @@ TABLE_14 = Table(
 
 TABLES = {
     table.name: table
-    for table in (TABLE_1, TABLE_4, TABLE_5A, TABLE_5B, TABLE_8, TABLE_9, TABLE_10, TABLE_11, TABLE_12, TABLE_13, TABLE_14)
-}
+    for table in (
+        TABLE_1, TABLE_2A, TABLE_2B, TABLE_3, TABLE_4, TABLE_5A, TABLE_5B,
+        TABLE_8, TABLE_9, TABLE_10, TABLE_11, TABLE_12, TABLE_13, TABLE_14,
+    )
+}  # fmt: skip
 
 
-def get_table(name: str) -> Table:
-    if name not in TABLES:
-        raise UsageError(f"there is no reproduction of '{name}'{nearest(name, TABLES)}; known: {', '.join(TABLES)}")
-    return TABLES[name]
+def get_tables(name: str) -> list[Table]:
+    """The tables of that name: one, both halves of a divided one ("table2", "table5"), or "all"."""
+    found = [table for table in TABLES.values() if name in (table.name, table.name[:-1] if table.name[-1] in "ab" else "", "all")]
+    if not found:
+        raise UsageError(f"there is no reproduction of '{name}'{nearest(name, TABLES)}; known: {', '.join(TABLES)}, all")
+    return found

@@ -10,7 +10,7 @@ from stepsnet.errors import UsageError
 from stepsnet.families import cost_of, create_model
 from stepsnet.families.deit import Block as DeiTBlock
 from stepsnet.families.swin import Block as SwinBlock
-from stepsnet.paper import TABLES, Row, get_table, reproduce
+from stepsnet.paper import TABLES, Row, get_tables, reproduce
 from stepsnet.paper.reproduce import Comparison
 
 
@@ -87,4 +87,9 @@ def test_heads_are_those_of_tables_13_and_14(name: str, printed: dict[int, int])
 
 def test_an_unknown_table_gets_the_nearest_names() -> None:
     with pytest.raises(UsageError, match="table5a"):
-        get_table("table5")
+        get_tables("table5c")
+
+
+@pytest.mark.parametrize(("name", "found"), [("table2", ["table2a", "table2b"]), ("table5a", ["table5a"]), ("all", list(TABLES))])
+def test_a_divided_table_is_found_whole_and_in_halves(name: str, found: list[str]) -> None:
+    assert [table.name for table in get_tables(name)] == found
