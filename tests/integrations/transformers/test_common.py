@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import safetensors
@@ -53,7 +53,7 @@ def test_can_use_safetensors_and_tied_weights_are_saved_once(tmp_path: Path) -> 
 
 def test_model_weights_reload_no_missing_tied_weights(tmp_path: Path) -> None:
     make_model().save_pretrained(tmp_path)
-    loaded, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    loaded, report = cast(Any, AutoModelForCausalLM).from_pretrained(tmp_path, output_loading_info=True)
     assert (set(report["missing_keys"]), set(report["unexpected_keys"])) == (set(), set())
     assert loaded.lm_head.weight is loaded.get_input_embeddings().weight
 
@@ -61,7 +61,7 @@ def test_model_weights_reload_no_missing_tied_weights(tmp_path: Path) -> None:
 def test_load_save_without_tied_weights(tmp_path: Path) -> None:
     config = make_config()
     config.tie_word_embeddings = False
-    model, ids = StepsTransformerForCausalLM(config).eval(), make_ids()
+    model, ids = cast(Any, StepsTransformerForCausalLM(config)).eval(), make_ids()
     assert model.lm_head.weight is not model.get_input_embeddings().weight
     loaded = reload(model, tmp_path)
     assert torch.equal(loaded(ids).logits, model(ids).logits)
@@ -75,7 +75,7 @@ def test_can_init_all_missing_weights(tmp_path: Path) -> None:
     gone = "model.network.net.steps.1.blocks.0.mlp.branch.down.weight"
     kept = {key: tensor for key, tensor in weights.items() if key != gone}
     safetensors.torch.save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    loaded, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    loaded, report = cast(Any, AutoModelForCausalLM).from_pretrained(tmp_path, output_loading_info=True)
     assert set(report["missing_keys"]) == {gone}
     found = loaded.state_dict()
     assert all(torch.equal(found[key], tensor) for key, tensor in kept.items())
@@ -84,7 +84,7 @@ def test_can_init_all_missing_weights(tmp_path: Path) -> None:
 
 def test_load_with_mismatched_shapes(tmp_path: Path) -> None:
     make_model().save_pretrained(tmp_path)
-    with pytest.raises(RuntimeError, match="size mismatch|mismatch"):
+    with pytest.raises(RuntimeError, match="mismatch"):
         AutoModelForCausalLM.from_pretrained(tmp_path, vocab_size=99)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path, vocab_size=99, ignore_mismatched_sizes=True)
     assert loaded(make_ids() % 99).logits.shape[-1] == 99
@@ -133,7 +133,7 @@ def test_attention_outputs(name: str) -> None:
 def test_hidden_states_output(name: str) -> None:
     model, ids = make_model(name), make_ids()
     output = model(ids, output_hidden_states=True)
-    assert len(output.hidden_states) == model.config.num_hidden_layers + 1
+    assert len(output.hidden_states) == 1 + len(model.model.network.blocks_in_order())
     assert {tuple(state.shape) for state in output.hidden_states} == {(2, 12, 32)}
     assert torch.equal(output.hidden_states[0], model.get_input_embeddings()(ids))
     assert torch.equal(model.lm_head(output.hidden_states[-1]), output.logits)
@@ -193,7 +193,7 @@ def test_training_gradient_checkpointing(arguments: dict[str, Any] | None) -> No
 
 
 def test_gradient_checkpointing_enable_disable() -> None:
-    model = make_model()
+    model = cast(Any, make_model())
     model.gradient_checkpointing_enable()
     assert model.is_gradient_checkpointing
     model.gradient_checkpointing_disable()
@@ -223,7 +223,7 @@ def test_resize_tokens_embeddings() -> None:
 
 
 def test_model_get_set_embeddings() -> None:
-    model = make_model()
+    model = cast(Any, make_model())
     new = torch.nn.Embedding(10, 32)
     model.set_input_embeddings(new)
     assert model.get_input_embeddings() is new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import transformers
@@ -56,7 +57,8 @@ def test_config_can_be_init_without_params() -> None:
 
 
 def test_config_arguments_init() -> None:
-    config = StepsTransformerConfig(output_hidden_states=True, return_dict=False, num_labels=3, attn_implementation="eager")
+    given: dict[str, Any] = {"output_hidden_states": True, "return_dict": False, "num_labels": 3, "attn_implementation": "eager"}
+    config = StepsTransformerConfig(**given)
     assert (config.output_hidden_states, config.return_dict, config.num_labels) == (True, False, 3)
     assert config._attn_implementation == "eager"
 

@@ -1,0 +1,130 @@
+"""What people do with a model of the library: train it with its Trainer, put it in a pipeline, take it from and to a run folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
+
+from stepsnet.data.bpe import train_bpe
+from stepsnet.data.vocabulary import BpeVocabulary, ByteVocabulary
+from stepsnet.errors import UsageError
+from stepsnet.families import create_model, load_model, save_model
+from stepsnet.families.language import Transformer
+from stepsnet.integrations.transformers import StepsTransformerForCausalLM, from_run, from_stepsnet, make_tokenizer, to_stepsnet
+from stepsnet.training.config import customise
+from stepsnet.training.recipes import get_recipe
+from stepsnet.training.run import train
+from tests.integrations.transformers.common import make_config, make_ids, make_model
+
+TEXT = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 40
+BPE = BpeVocabulary(train_bpe([TEXT], 280), "test")
+
+
+def core(**options: Any) -> Transformer:
+    model = create_model("test_steps_transformer", **options).eval()
+    assert isinstance(model, Transformer)
+    return model
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps on bytes."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "book.txt").write_text(TEXT)
+    words = ["model=test_steps_transformer", "join=matched", "iters=2", "batch_size=4", "data.seq_len=24"]
+    train(customise(get_recipe("language"), [*words, f"data.root={folder / 'book.txt'}", f"out={folder / 'run'}"]))
+    return folder / "run"
+
+
+@pytest.mark.parametrize("options", [{}, {"join": "matched"}, {"macro": "reverse"}, {"plan": "8x1, 32x3"}, {"residual": "rezero"}], ids=str)
+def test_conversion_keeps_every_tensor_and_option(tmp_path: Path, options: dict[str, str]) -> None:
+    model, ids = core(**options), make_ids()
+    converted = from_stepsnet(model)
+    assert torch.equal(converted(ids).logits, model(ids))
+    back = to_stepsnet(converted)
+    assert {key: tensor.tolist() for key, tensor in back.state_dict().items()} == {key: t.tolist() for key, t in model.state_dict().items()}
+    assert (back.plan, back.default_cfg["architecture"]) == (model.plan, model.default_cfg["architecture"])
+    save_model(back, tmp_path / "weights.safetensors")
+    assert torch.equal(load_model(tmp_path / "weights.safetensors").eval()(ids), model(ids))
+
+
+def test_a_run_folder_goes_there_and_back_without_loss(tmp_path: Path, run: Path) -> None:
+    model, tokenizer = from_run(run)
+    model.save_pretrained(tmp_path / "hub")
+    tokenizer.save_pretrained(tmp_path / "hub")
+    loaded = cast(StepsTransformerForCausalLM, AutoModelForCausalLM.from_pretrained(tmp_path / "hub"))
+    save_model(to_stepsnet(loaded), tmp_path / "weights.safetensors")
+    original, again = load_model(run / "weights.safetensors"), load_model(tmp_path / "weights.safetensors")
+    assert original.plan == again.plan
+    assert original.input_size == again.input_size == (24,)
+    assert all(torch.equal(tensor, again.state_dict()[key]) for key, tensor in original.state_dict().items())
+
+
+@pytest.mark.parametrize("vocabulary", [ByteVocabulary(), BPE], ids=["bytes", "bpe"])
+def test_tokenizers_agree(tmp_path: Path, vocabulary: ByteVocabulary | BpeVocabulary) -> None:
+    make_tokenizer(vocabulary).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    for text in (TEXT[:70], "naïve €5 😀\n\n\ttabs", " ", "x"):
+        assert tokenizer(text)["input_ids"] == vocabulary.encode(text)
+        assert tokenizer.decode(vocabulary.encode(text)) == text
+    assert len(tokenizer) == len(vocabulary.pieces)
+
+
+def test_a_pipeline_generates_text_for_one_prompt_and_for_unequal_ones(run: Path) -> None:
+    model, tokenizer = from_run(run)
+    writer = transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)
+    settings = {"max_new_tokens": 5, "do_sample": False}
+    one = writer("The quick", **settings)
+    assert one[0]["generated_text"].startswith("The quick")
+    several = writer(["The quick", "A"], batch_size=2, **settings)
+    assert several[0][0]["generated_text"] == one[0]["generated_text"]
+    assert several[1][0]["generated_text"] == writer("A", **settings)[0]["generated_text"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_the_trainer_trains(tmp_path: Path, checkpointing: bool) -> None:
+    model = make_model().train()
+    rows = [{"input_ids": list(row), "labels": list(row)} for row in zip(*[iter(TEXT.encode())] * 24, strict=False)]
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path), max_steps=12, per_device_train_batch_size=8, learning_rate=3e-3, logging_steps=1, save_steps=12,
+        report_to=[], use_cpu=True, gradient_checkpointing=checkpointing, disable_tqdm=True, dataloader_pin_memory=False,
+    )  # fmt: skip
+    trainer = Trainer(model=model, args=arguments, train_dataset=cast(Any, rows))
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < losses[0]
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint-12")
+    assert all(torch.equal(tensor, loaded.state_dict()[key]) for key, tensor in model.state_dict().items())
+
+
+def test_an_untied_head_has_no_place_in_a_run() -> None:
+    config = make_config()
+    config.tie_word_embeddings = False
+    with pytest.raises(UsageError, match="one embedding for both ends"):
+        to_stepsnet(StepsTransformerForCausalLM(config))
+
+
+def test_a_part_of_ones_own_has_no_name_to_write_down() -> None:
+    from stepsnet.macro.joins import PlainJoin
+
+    with pytest.raises(UsageError, match="a join of its own"):
+        from_stepsnet(core(join=PlainJoin()))
+
+
+def test_without_the_library_the_extra_is_named() -> None:
+    program = "import sys; sys.modules['transformers'] = None; import stepsnet.integrations.transformers"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert "pip install 'stepsnet[transformers]'" in done.stderr
+
+
+def test_the_core_does_without_it() -> None:
+    program = "import sys, stepsnet; stepsnet.create_model('test_steps_transformer'); sys.exit('transformers' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], timeout=60, check=True)
