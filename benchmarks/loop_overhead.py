@@ -2,9 +2,9 @@
 
     python benchmarks/loop_overhead.py [--steps 12] [--model deit_tiny] [--batch-size 32] [--img-size 224]
 
-A run with everything that a real one has (clipping, a running average, stochastic depth, metrics to disk, a checkpoint in the
-middle, Mixup, loader workers), on pictures made of noise. The four are timed from outside, by wrapping what the loop calls; the
-rest of the time from the first step to the last, checkpoint included, is overhead. Target: under 3 %.
+A run with everything that a real one has (clipping, a running average, stochastic depth, metrics to disk, Mixup, a loader worker),
+on pictures made of noise. The four are timed from outside, by wrapping what the loop calls; the rest of the time from the first step
+to the last is overhead, and a checkpoint's share of every 500 steps, the default, is added. Target: under 3 %.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Clock:
 
 
 class Stopwatch(Callback):
-    """Starts the clock when the first steps are over."""
+    """Starts the clock when the first steps are over, and times the checkpoint after the last one."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -68,6 +68,12 @@ class Stopwatch(Callback):
             self.clock.running, self.began = True, time.perf_counter()
         if step == state.total_steps:
             self.clock.running, self.whole = False, time.perf_counter() - self.began
+
+    def on_checkpoint(self, state: TrainState, step: int) -> None:  # noqa: ARG002
+        self.saving = time.perf_counter()
+
+    def on_end(self, state: TrainState) -> None:  # noqa: ARG002
+        self.checkpoint = time.perf_counter() - self.saving  # and the final weights, which are written in between
 
 
 @contextmanager
@@ -101,17 +107,21 @@ def main() -> int:
         config = TrainConfig(
             task="classification", model=args.model, iters=args.steps, batch_size=args.batch_size, lr=1e-3, workers=1, drop_path=0.1,
             out=str(Path(folder) / "run"), data=data, augment=augment, optim=OptimConfig(clip=1.0, ema=0.999), eval=EvalConfig(every=0),
-            checkpoint=CheckpointConfig(every=max(1, args.steps // 2)),
+            checkpoint=CheckpointConfig(every=0),
         )
         clock = Clock()
         stopwatch = Stopwatch(clock)
         with wrapped(clock):
             train(config, [stopwatch], task=Classification(pictures, data, augment, seed=0, smoothing=0.1))
-    rest = stopwatch.whole - sum(clock.seconds.values())
-    for name, seconds in [*clock.seconds.items(), ("overhead", rest)]:
-        print(f"{name:<16}{1000 * seconds / (args.steps - WARM_UP):9.1f} ms a step  {seconds / stopwatch.whole:7.2%}")
-    share = rest / stopwatch.whole
-    print(f"overhead at {args.model}, batch {args.batch_size}: {share:.2%} (target under {TARGET:.0%}), a checkpoint included")
+    steps = args.steps - WARM_UP
+    parts = {name: seconds / steps for name, seconds in clock.seconds.items()}
+    parts["the loop itself"] = stopwatch.whole / steps - sum(parts.values())
+    parts["checkpoints"] = stopwatch.checkpoint / CheckpointConfig().every
+    step = sum(parts.values())
+    for name, seconds in parts.items():
+        print(f"{name:<16}{1000 * seconds:9.1f} ms a step  {seconds / step:7.2%}")
+    share = (parts["the loop itself"] + parts["checkpoints"]) / step
+    print(f"overhead at {args.model}, batch {args.batch_size}: {share:.2%} (target under {TARGET:.0%})")
     return 0 if share < TARGET else 1
 
 

@@ -81,16 +81,16 @@ def carry_out(run: Callable[[Sequence[Watcher]], Result], *, json: bool) -> int:
     from torch.distributed.elastic.multiprocessing.errors import record
 
     from stepsnet.cli.console import print_json
+    from stepsnet.training.distributed import launched
     from stepsnet.training.errors import RunFailed
 
     first = os.environ.get("RANK", "0") == "0"
     try:
-        result = record(run)(watchers())  # torchrun shows the error of the process that failed first
+        result = (record(run) if launched() else run)(watchers())  # `record`: torchrun then shows the error that came first
     except RunFailed as failure:
         print(failure, file=sys.stderr)
         return FAILED
-    if result is None:  # torch's `record` answers so after SystemExit
-        return FAILED
+    assert result is not None  # torch's `record` answers so after SystemExit, which nobody raises here
     if first and json:
         print_json({"out": str(result.out), "step": result.step, "total_steps": result.total_steps, "finished": result.finished,
                     "metrics": result.metrics})
