@@ -44,7 +44,7 @@ class DownsamplingBlock(nn.Module):
         self.shortcut = nn.Sequential()
         if stride != 1 or in_chans != place.width:
             self.shortcut = nn.Sequential(
-                OrderedDict(conv=Conv2d(in_chans, place.width, 1, stride), norm=nn.BatchNorm2d(place.width))
+                OrderedDict(conv=Conv2d(in_chans, place.width, 1, stride), bn=nn.BatchNorm2d(place.width))
             )
         self.act = nn.ReLU(inplace=True)
 
@@ -95,7 +95,7 @@ class ResNet(VisionModel):
         self.stem = nn.Sequential(
             OrderedDict(
                 conv=Conv2d(in_chans, embed_dim, 7, 2),
-                norm=nn.BatchNorm2d(embed_dim),
+                bn=nn.BatchNorm2d(embed_dim),
                 act=nn.ReLU(inplace=True),
                 pool=nn.MaxPool2d(3, 2, 1),
             )

@@ -42,9 +42,9 @@ def load_weights(model: Model, state_dict: Mapping[str, Tensor]) -> None:
 
 def _resnet(key: str) -> str:
     key = re.sub(r"^conv1\.", "stem.conv.", key)
-    key = re.sub(r"^bn1\.", "stem.norm.", key)
+    key = re.sub(r"^bn1\.", "stem.bn.", key)
     key = re.sub(r"^fc\.", "head.", key)
-    key = key.replace(".downsample.0.", ".shortcut.conv.").replace(".downsample.1.", ".shortcut.norm.")
+    key = key.replace(".downsample.0.", ".shortcut.conv.").replace(".downsample.1.", ".shortcut.bn.")
 
     def place(found: re.Match[str]) -> str:
         """The first block of timm's layers opens our stages; the others are the blocks of their plans."""

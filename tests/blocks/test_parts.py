@@ -1,0 +1,98 @@
+"""The other micro designs, each against its definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stepsnet.blocks.conv import BasicBranch, BottleneckBranch
+from stepsnet.blocks.embed import PatchEmbed, PatchMerging
+from stepsnet.blocks.linear import DepthwiseConv2d
+from stepsnet.blocks.mlp import ConvMlp, Mlp, SwiGLU
+from stepsnet.blocks.residual import DropPath
+
+
+def test_patches_are_the_pictures_pieces() -> None:
+    embed = PatchEmbed(3, 8, 4)
+    x = torch.randn(2, 3, 8, 12)
+    piece = x[1, :, 4:8, 8:12].flatten()
+    torch.testing.assert_close(embed(x)[1, 1, 2], F.linear(piece, embed.proj.weight.flatten(1), embed.proj.bias))
+
+
+def test_pictures_that_patches_do_not_divide_are_padded_at_their_end() -> None:
+    embed = PatchEmbed(1, 4, 4)
+    x = torch.randn(1, 1, 6, 9)
+    assert torch.equal(embed(x), embed(F.pad(x, (0, 3, 0, 2))))
+    assert embed(x).shape == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("size", [(4, 6), (5, 3)], ids=str)
+def test_merging_puts_four_neighbours_side_by_side(size: tuple[int, int]) -> None:
+    """Swin's order: top left, bottom left, top right, bottom right."""
+    merging = PatchMerging(2, 5)
+    x = torch.randn(1, *size, 2)
+    whole = F.pad(x, (0, 0, 0, size[1] % 2, 0, size[0] % 2))
+    neighbours = torch.cat((whole[:, 0::2, 0::2], whole[:, 1::2, 0::2], whole[:, 0::2, 1::2], whole[:, 1::2, 1::2]), dim=-1)
+    torch.testing.assert_close(merging(x), merging.reduction(merging.norm(neighbours)))
+
+
+def test_the_mlp_and_its_convolution() -> None:
+    mlp = ConvMlp(4, 8)
+    nn.init.zeros_(mlp.conv.weight)
+    assert mlp.conv.bias is not None
+    nn.init.zeros_(mlp.conv.bias)
+    plain = Mlp(4, 8)
+    plain.load_state_dict(mlp.state_dict(), strict=False)
+    x = torch.randn(1, 3, 3, 4)
+    torch.testing.assert_close(mlp(x), plain(x))
+    nn.init.normal_(mlp.conv.weight)
+    assert not torch.allclose(mlp(x), plain(x))
+
+
+def test_the_depthwise_convolution_sees_one_channel_and_its_neighbours() -> None:
+    conv = DepthwiseConv2d(3)
+    x = torch.zeros(1, 5, 5, 3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(conv(x)[0, 2, 2, 1], x)
+    seen = gradient[0].nonzero()
+    assert seen[:, 2].unique().tolist() == [1]
+    assert seen[:, :2].amin(dim=0).tolist() == [1, 1]
+    assert seen[:, :2].amax(dim=0).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(("width", "hidden"), [(384, 1024), (32, 85), (272, 725)])
+def test_swiglu_has_eight_thirds_of_the_width_inside(width: int, hidden: int) -> None:
+    layer = SwiGLU(width)
+    assert layer.down.in_features == hidden
+    x = torch.randn(2, width)
+    gate, up = layer.gate_up.weight.chunk(2)
+    torch.testing.assert_close(layer(x), (F.silu(x @ gate.T) * (x @ up.T)) @ layer.down.weight.T)
+
+
+@pytest.mark.parametrize("branch", [BasicBranch(6, 6), BottleneckBranch(24, 6)])
+def test_a_fresh_branch_adds_nothing(branch: nn.Module) -> None:
+    x = torch.randn(2, 6 if isinstance(branch, BasicBranch) else 24, 5, 5)
+    assert torch.count_nonzero(branch(x)) == 0
+
+
+def test_a_branch_with_a_stride_halves_the_map() -> None:
+    x = torch.randn(2, 6, 7, 8)
+    assert BasicBranch(6, 10, stride=2)(x).shape == (2, 10, 4, 4)
+    assert BottleneckBranch(6, 10, stride=2)(x).shape == (2, 40, 4, 4)
+
+
+def drop(rate: float, x: Tensor) -> Tensor:
+    return DropPath(rate)(x)
+
+
+def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
+    dropped = drop(0.25, torch.ones(4000, 2, 3))
+    assert dropped.flatten(1).std(dim=1).max() == 0
+    assert dropped.unique().tolist() == pytest.approx([0.0, 4 / 3])
+    assert float(dropped.mean()) == pytest.approx(1.0, abs=0.05)
+
+
+def test_drop_path_at_rate_zero_is_nothing_at_all() -> None:
+    x = torch.randn(3, 2)
+    assert drop(0.0, x) is x
