@@ -19,6 +19,7 @@ from stepsnet.data.coco import AnnotatedPicture, ObjectSplit
 from stepsnet.data.pictures import IMAGENET_MEAN, IMAGENET_STD, Skipper
 from stepsnet.data.rng import mix
 from stepsnet.errors import UsageError
+from stepsnet.integrations.coco import decode
 from stepsnet.integrations.optional import require
 
 STEP = 32  # between the short sides of multi-scale training
@@ -156,15 +157,3 @@ def _window(pixels: NDArray[np.uint8], view: View) -> NDArray[np.uint8]:
     top, left = view.corner
     cut = pixels[top : top + view.window[0], left : left + view.window[1]]
     return cut[:, ::-1] if view.flip else cut
-
-
-def decode(segmentation: Any, height: int, width: int) -> NDArray[np.uint8]:
-    """Polygons or runs as pixels (height, width) of 0 and 1."""
-    coco = require("pycocotools.mask", extra="vision")
-    if isinstance(segmentation, list):
-        runs = coco.merge(coco.frPyObjects(segmentation, height, width))
-    elif isinstance(segmentation["counts"], list):
-        runs = coco.frPyObjects(segmentation, height, width)
-    else:
-        runs = segmentation
-    return coco.decode(runs)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,27 @@ from stepsnet.integrations.optional import require
 
 METRICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
 NAMES = {"bbox": "box", "segm": "mask"}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """pycocotools reports its progress by print, and its arrays lack an argument that numpy 2 asks for with a warning."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="__array__ implementation", category=DeprecationWarning)
+        yield
+
+
+def decode(segmentation: Any, height: int, width: int) -> NDArray[np.uint8]:
+    """Polygons or runs as pixels (height, width) of 0 and 1."""
+    coco = require("pycocotools.mask", extra="vision")
+    if isinstance(segmentation, list):
+        runs = coco.merge(coco.frPyObjects(segmentation, height, width))
+    elif isinstance(segmentation["counts"], list):
+        runs = coco.frPyObjects(segmentation, height, width)
+    else:
+        runs = segmentation
+    with _quiet():
+        return coco.decode(runs)
 
 
 def encode(mask: NDArray[np.bool_]) -> dict[str, Any]:
@@ -30,7 +53,7 @@ def average_precision(truth: dict[str, Any], results: list[dict[str, Any]], kind
     if not results:
         return dict.fromkeys(names, 0.0)
     coco, evaluation = require("pycocotools.coco", extra="vision"), require("pycocotools.cocoeval", extra="vision")
-    with contextlib.redirect_stdout(io.StringIO()):  # it reports its progress by print
+    with _quiet():
         known = coco.COCO()
         known.dataset = truth
         known.createIndex()

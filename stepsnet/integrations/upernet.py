@@ -135,9 +135,13 @@ def _starts(length: int, side: int, stride: int) -> list[int]:
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The mean over pixels that are not void; zero, with a gradient of zero, where all are."""
+    """The mean over pictures of the mean over a picture's pixels that are not void; zero, with a gradient of zero, where all are.
+
+    Every picture weighs the same, so that the gradient does not depend on how a batch is cut or spread over processes.
+    """
     logits = F.interpolate(logits.float(), size=labels.shape[1:], mode="bilinear", align_corners=False)
-    return F.cross_entropy(logits, labels, ignore_index=VOID, reduction="sum") / (labels != VOID).sum().clamp(min=1)
+    losses = F.cross_entropy(logits, labels, ignore_index=VOID, reduction="none")
+    return (losses.sum(dim=(1, 2)) / (labels != VOID).sum(dim=(1, 2)).clamp(min=1)).mean()
 
 
 class PatientBatchNorm2d(nn.BatchNorm2d):
