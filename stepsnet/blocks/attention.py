@@ -6,7 +6,7 @@ Shapes: B batch, N tokens (T new ones, S with those in the cache), C channels, H
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -69,32 +69,59 @@ class Cache(Protocol):
         """Append the new tokens' (B, H, T, D) of one block; returns all of that block's keys and values."""
 
 
-@dataclass
+class Growing:
+    """A tensor (B, H, S, D) that grows along S. It has room ahead, so that a new token is written and not everything copied."""
+
+    def __init__(self, first: Tensor) -> None:
+        self._room = first
+        self._start, self._stop = 0, first.shape[2]
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    @property
+    def tensor(self) -> Tensor:
+        return self._room[:, :, self._start : self._stop]
+
+    def append(self, new: Tensor) -> Tensor:
+        """All of it, with `new` at the end."""
+        if self._stop + new.shape[2] > self._room.shape[2]:
+            B, H, T, D = new.shape
+            room = new.new_empty(B, H, 2 * (len(self) + T), D)
+            room[:, :, : len(self)] = self.tensor
+            self._room, self._start, self._stop = room, 0, len(self)
+        self._room[:, :, self._stop : self._stop + new.shape[2]] = new
+        self._stop += new.shape[2]
+        return self.tensor
+
+    def keep(self, tokens: int) -> None:
+        self._start = max(self._start, self._stop - tokens)
+
+
 class KeyValueCache:
     """Keys and values of all earlier tokens, one pair a block, each at its block's own width."""
 
-    keys: list[Tensor] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.blocks: list[tuple[Growing, Growing]] = []
 
     @property
     def length(self) -> int:
         """How many tokens it holds."""
-        return self.keys[0].shape[2] if self.keys else 0
+        return len(self.blocks[0][0]) if self.blocks else 0
 
     def keep(self, tokens: int) -> None:
         """Forget all but the newest `tokens`. From then on the positions of new tokens must be given, since the length no longer tells."""
-        start = max(self.length - tokens, 0)
-        self.keys, self.values = ([tensor[:, :, start:] for tensor in tensors] for tensors in (self.keys, self.values))
+        for keys, values in self.blocks:
+            keys.keep(tokens)
+            values.keep(tokens)
 
     def extend(self, block: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Append the new tokens' (B, H, T, D) of one block; returns all of that block's keys and values."""
-        if block == len(self.keys):
-            self.keys.append(k)
-            self.values.append(v)
-        else:
-            self.keys[block] = torch.cat((self.keys[block], k), dim=2)
-            self.values[block] = torch.cat((self.values[block], v), dim=2)
-        return self.keys[block], self.values[block]
+        if block == len(self.blocks):
+            self.blocks.append((Growing(k), Growing(v)))
+            return k, v
+        keys, values = self.blocks[block]
+        return keys.append(k), values.append(v)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:

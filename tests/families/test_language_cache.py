@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
-from stepsnet.blocks.attention import KeyValueCache, TextContext
+from stepsnet.blocks.attention import Growing, KeyValueCache, TextContext
 from stepsnet.families import create_model
 from stepsnet.families.language import Transformer
 
@@ -54,7 +56,7 @@ def test_beyond_the_training_length_the_cache_still_equals_the_full_pass(model: 
 def test_each_block_caches_at_the_width_of_its_step(model: Transformer) -> None:
     cache = model.new_cache()
     model(torch.randint(0, 256, (2, 5)), cache)
-    widths = [keys.shape[1] * keys.shape[3] for keys in cache.keys]
+    widths = [keys.tensor.shape[1] * keys.tensor.shape[3] for keys, _ in cache.blocks]
     (plan,) = model.plans
     expected = [width for width, depth in zip(plan.widths, plan.depths, strict=True) for _ in range(depth)]
     assert sorted(widths) == expected
@@ -102,8 +104,26 @@ def test_a_forgetful_cache_is_attention_over_a_window(model: Transformer) -> Non
 
 
 def test_keeping_more_than_there_is_forgets_nothing() -> None:
-    cache = KeyValueCache([torch.ones(1, 1, 3, 2)], [torch.ones(1, 1, 3, 2)])
+    cache = KeyValueCache()
+    cache.extend(0, torch.ones(1, 1, 3, 2), torch.ones(1, 1, 3, 2))
     cache.keep(9)
     assert cache.length == 3
     cache.keep(0)
     assert cache.length == 0
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 20)), min_size=1, max_size=20))
+def test_a_growing_tensor_is_everything_appended_and_not_forgotten(steps: list[tuple[int, int]]) -> None:
+    growing: Growing | None = None
+    expected = torch.empty(2, 3, 0, 4)
+    for size, kept in steps:
+        new = torch.rand(2, 3, size, 4)
+        expected = torch.cat((expected, new), dim=2)
+        if growing is None:
+            growing = Growing(new)
+        else:
+            growing.append(new)
+        growing.keep(kept)
+        expected = expected[:, :, max(expected.shape[2] - kept, 0) :]
+        assert torch.equal(growing.tensor, expected)
+        assert len(growing) == expected.shape[2]
