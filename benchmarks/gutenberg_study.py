@@ -51,10 +51,10 @@ def run_cell(network: str, blocks: int, seed: int, data: Path, out: Path) -> Non
     folder = folder_of(out, network, blocks, seed)
     watchers = [GammaRecorder(always=GAMMA_STEPS)]
     if is_run(folder):
-        resume(folder, callbacks=watchers)  # type: ignore[arg-type]  # it has every method of a callback
+        resume(folder, callbacks=watchers)
     else:
         config = customise(get_recipe("gutenberg"), [*words(network, blocks, seed), f"data.root={data}", f"out={folder}"])
-        train(config, watchers)  # type: ignore[arg-type]
+        train(config, watchers)
 
 
 def start(cell: tuple[str, int, int], data: Path, out: Path) -> None:
