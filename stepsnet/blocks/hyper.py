@@ -32,9 +32,10 @@ class Gather(nn.Module):
 
 
 class HyperConnection(Residual):
-    """h = Σ_s in_s x_s;  z_s = Σ_t mix_st x_t + out_s R(norm(h)).
+    """h = Σ_s read_s x_s;  z_s = x_s + Σ_t mix_st x_t + write_s R(norm(h)).
 
-    It starts with mix = 1, out = 1 and one stream read by each block, the streams taking turns: the plain residual network.
+    It starts with mix = 0, write = 1 and one stream read by each block, the streams taking turns: the plain residual network. The paper's
+    matrix between streams is 1 + mix; ours is what it has learned beyond that, so that weight decay draws towards the plain network.
     """
 
     def __init__(self, norm: nn.Module | None, branch: nn.Module, place: Place, streams: int) -> None:
@@ -49,10 +50,10 @@ class HyperConnection(Residual):
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.read)
         self.read[self.reads] = 1.0
-        nn.init.eye_(self.mix)
+        nn.init.zeros_(self.mix)
         nn.init.ones_(self.write)
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         h = torch.tensordot(self.read, x, dims=1)
         r = self.drop_path(self.branch(self.norm(h), *context))
-        return torch.tensordot(self.mix, x, dims=1) + self.write.view(-1, *[1] * r.dim()) * r
+        return x + torch.tensordot(self.mix, x, dims=1) + self.write.view(-1, *[1] * r.dim()) * r

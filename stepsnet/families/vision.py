@@ -131,3 +131,6 @@ class FeatureBackbone(nn.Module):
 
     def forward(self, x: Tensor) -> list[Tensor]:
         return self.model.intermediates(x, self.out_indices)[1]
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        self.model.set_grad_checkpointing(enable)

@@ -87,7 +87,7 @@ def test_a_cut_backbone_gives_the_same_maps(name: str) -> None:
 
 def test_checkpointing_works_in_a_backbone() -> None:
     model = backbone("test_steps_deit")
-    model.model.set_grad_checkpointing()
+    model.set_grad_checkpointing()
     torch.stack([found.square().mean() for found in model(torch.randn(2, 3, 32, 32))]).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 

@@ -73,8 +73,9 @@ def test_hyper_connections_follow_their_equations() -> None:
         nn.init.normal_(parameter)
     x = torch.randn(3, 2, 4)
     h = sum(part.read[s] * x[s] for s in range(3))
-    expected = [sum(part.mix[s, t] * x[t] for t in range(3)) + part.write[s] * torch.tanh(torch.as_tensor(h)) for s in range(3)]
-    torch.testing.assert_close(part(x), torch.stack([torch.as_tensor(z) for z in expected]))
+    r = torch.as_tensor(h).tanh()
+    expected = [x[s] + sum(part.mix[s, t] * x[t] for t in range(3)) + part.write[s] * r for s in range(3)]
+    torch.testing.assert_close(part(x), torch.stack(expected))
 
 
 def test_streams_take_turns_in_being_read() -> None:
