@@ -74,9 +74,9 @@ class UnitEncoder:
 
     def __call__(self, unit: Unit) -> Tokens:
         tokens: list[int] = []
-        for text, ends in unit:
-            tokens += self.encoder.encode(text).ids
-            if ends:
+        for piece, found in zip(unit, self.encoder.encode_batch_fast([piece.text for piece in unit]), strict=True):
+            tokens += found.ids
+            if piece.ends:
                 tokens.append(self.separator)
         return np.asarray(tokens, dtype=self.dtype)
 
