@@ -95,9 +95,9 @@ def _replace(config: Config, changes: Mapping[str, Any]) -> Config:
 
 
 def _parse(key: str, text: str, known: Mapping[str, Any]) -> Any:
-    """The value that `text` stands for: read as JSON, as a list without its brackets, or as it is, whichever the type allows first."""
+    """The value that `text` stands for: JSON, a list without its brackets, itself, or words between commas; the first that fits."""
     hint = known[key]
-    for value in (_guess(text), _guess(f"[{text.strip('()')}]"), text):
+    for value in (_guess(text), _guess(f"[{text.strip('()')}]"), text, [word.strip() for word in text.split(",")]):
         try:
             return _checked(key, value, hint)
         except UsageError:
@@ -152,5 +152,5 @@ def describe(hint: Any) -> str:
         elif origin is tuple:
             parts.append(f"{len(get_args(option))} values separated by commas")
         else:
-            parts.append("a list" if origin is list else "keys of its own")
+            parts.append("values separated by commas" if origin is list else "keys of its own")
     return " or ".join(parts[1:] + parts[:1] if parts[0] == "none" else parts)
