@@ -41,7 +41,8 @@ def runs(box: tuple[int, int, int, int], height: int = SIDE, width: int = SIDE) 
 
 def document(count: int, first: int = 1) -> dict[str, Any]:
     """A COCO document: categories 3 and 7; each picture a polygon of one and runs of the other, the last picture empty."""
-    images, annotations = [], []
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
     for number in range(count):
         image_id = first + number
         images.append({"id": image_id, "file_name": f"{image_id}.png", "height": SIDE, "width": SIDE})

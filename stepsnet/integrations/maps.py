@@ -34,6 +34,12 @@ def deepest_of_each_resolution(reductions: list[int]) -> list[int]:
     return [index for index, reduction in enumerate(reductions) if reduction not in reductions[index + 1 :]]
 
 
+def group_norm(channels: int) -> nn.GroupNorm:
+    """Group norm of at most 32 groups, each of two channels or more, so that a map of one pixel still has something to compare."""
+    groups = max(groups for groups in range(1, min(32, max(channels // 2, 1)) + 1) if channels % groups == 0)
+    return nn.GroupNorm(groups, channels)
+
+
 class MapNorm(nn.LayerNorm):
     """Layer norm over the channels of a map (B, C, H, W)."""
 

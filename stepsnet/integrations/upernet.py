@@ -5,7 +5,6 @@ Legend: B pictures, K classes, H, W height and width.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,7 +16,7 @@ from torch.nn import functional as F
 
 from stepsnet.cost import count_macs
 from stepsnet.errors import UsageError
-from stepsnet.integrations.maps import Maps
+from stepsnet.integrations.maps import Maps, group_norm
 from stepsnet.integrations.optional import require
 from stepsnet.integrations.torchvision import import_torchvision
 
@@ -72,6 +71,7 @@ class Segmenter(nn.Module):
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         if labels is None:
             return self.predict(images)
+        images, labels = self.framed(images, 0.0), self.framed(labels, VOID)
         features = self.upernet.backbone(images).feature_maps
         logits = self.upernet.decode_head(features)
         loss = _cross_entropy(logits, labels)
@@ -81,8 +81,16 @@ class Segmenter(nn.Module):
 
     def logits(self, images: Tensor) -> Tensor:
         """(B, K, H, W), from the main head alone."""
-        logits = self.upernet.decode_head(self.upernet.backbone(images).feature_maps)
-        return F.interpolate(logits.float(), size=images.shape[2:], mode="bilinear", align_corners=False)
+        framed = self.framed(images, 0.0)
+        logits = self.upernet.decode_head(self.upernet.backbone(framed).feature_maps)
+        logits = F.interpolate(logits.float(), size=framed.shape[2:], mode="bilinear", align_corners=False)
+        return logits[:, :, : images.shape[2], : images.shape[3]]
+
+    def framed(self, pixels: Tensor, filling: float) -> Tensor:
+        """(…, H, W) with sides that every map divides, or maps would not lie exactly over the picture."""
+        coarsest = self.upernet.backbone.steps[-1]
+        down, right = (-side % coarsest for side in pixels.shape[-2:])
+        return F.pad(pixels, (0, right, 0, down), value=filling) if down or right else pixels
 
     def predict(self, images: Tensor) -> Tensor:
         """Probabilities (B, K, H, W), averaged over scales, mirror images and windows as the settings say."""
@@ -163,7 +171,7 @@ def replace_norms(module: nn.Module, kind: str) -> None:
     norms: dict[str, Callable[[int], nn.Module]] = {
         "batch": PatientBatchNorm2d,
         "sync": nn.SyncBatchNorm,
-        "group": lambda channels: nn.GroupNorm(math.gcd(32, channels), channels),
+        "group": group_norm,
     }
     found = [(parent, name, child) for parent in module.modules() for name, child in parent.named_children()]
     for parent, name, child in found:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.integrations.detection.config import DetectConfig
-from stepsnet.integrations.maps import MapNorm, Maps, SpreadMaps
+from stepsnet.integrations.maps import MapNorm, Maps, SpreadMaps, group_norm
 from stepsnet.integrations.torchvision import import_torchvision
 
 import_torchvision()  # before anything of torchvision can be named
@@ -126,5 +126,5 @@ def make_pool(pyramid: Pyramid, size: int) -> nn.Module:
 def norm_layer(kind: str) -> Callable[[int], nn.Module]:
     """The norm of a number of channels."""
     if kind == "group":
-        return lambda channels: nn.GroupNorm(math.gcd(32, channels), channels)
+        return group_norm
     return nn.SyncBatchNorm if kind == "sync" else nn.BatchNorm2d

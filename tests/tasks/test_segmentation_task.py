@@ -1,0 +1,99 @@
+"""The task of segmentation: crops in training, whole pictures in validation, IoU and accuracy of classes."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stepsnet.data.augment import AugmentConfig
+from stepsnet.data.config import DataConfig
+from stepsnet.errors import UsageError
+from stepsnet.integrations.upernet import VOID
+from stepsnet.tasks import make_task
+from stepsnet.tasks.base import DenseTask
+from stepsnet.tasks.segmentation import Segmentation
+from tests.dense import mask_folder
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Segmentation:
+    values = DataConfig(
+        kind="mask_folder", root=str(mask_folder(tmp_path)), img_size=32, max_size=64, mask_values=[2, 1], void_values=[3],
+        class_names=["background", "tall"],
+    )  # fmt: skip
+    made = make_task("segmentation", values, AugmentConfig(scale=(0.5, 1.5)), seed=0, smoothing=0.0)
+    assert isinstance(made, Segmentation)
+    return made
+
+
+class Bright(nn.Module):
+    """A segmenter that calls bright pixels class 1."""
+
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        bright = (images.max(dim=1, keepdim=True).values > 1.0).float()
+        return torch.cat((1 - bright, bright), dim=1) if labels is None else images.sum() * 0 + (labels != VOID).sum()
+
+
+class Constant(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.cat((torch.ones_like(images[:, :1]), torch.zeros_like(images[:, :1])), dim=1)
+
+
+def metrics(task: Segmentation, model: nn.Module, parts: list[list[int]]) -> dict[str, float]:
+    totals: dict[str, float] = {}
+    for part in parts:
+        for name, value in task.evaluate(model, task.collate([task.valid[0, index] for index in part])).items():
+            totals[name] = totals.get(name, 0.0) + float(value)
+    return task.summary(totals)
+
+
+def test_it_is_a_dense_task(task: Segmentation) -> None:
+    assert isinstance(task, DenseTask)
+    pickle.loads(pickle.dumps(task))
+
+
+def test_training_batches_all_have_the_size_of_a_crop(task: Segmentation) -> None:
+    batch = task.collate([task.train[0, index] for index in range(4)])
+    assert batch["image"].shape == (4, 3, 32, 32)
+    assert batch["label"].shape == (4, 32, 32)
+    for label, size in zip(batch["label"], batch["label_size"].tolist(), strict=True):
+        assert bool((label[size[0] :] == VOID).all())  # where a small picture ends
+
+
+def test_validation_is_judged_at_the_size_of_the_original(task: Segmentation) -> None:
+    batch = task.collate([task.valid[0, 0], task.valid[0, 1]])
+    assert batch["label_size"].tolist() == [[56, 56], [60, 52]]
+    assert [tuple(said.shape) for said in task.answers(Bright(), batch)] == [(56, 56), (60, 52)]
+
+
+def test_a_good_segmenter_is_good_and_void_does_not_count(task: Segmentation) -> None:
+    found = metrics(task, Bright(), [[0, 1]])
+    assert found["miou"] > 0.9
+    assert set(found) == {"miou", "macc", "accuracy", "iou_background", "iou_tall"}
+
+
+def test_batches_add_up(task: Segmentation) -> None:
+    assert metrics(task, Bright(), [[0], [1]]) == pytest.approx(metrics(task, Bright(), [[0, 1]]))
+
+
+def test_always_the_majority_is_half_right_by_class(task: Segmentation) -> None:
+    found = metrics(task, Constant(), [[0, 1]])
+    tall, void = 2 * 24 * 20, 2 * (26 * 22 - 24 * 20)
+    background = 56 * 56 + 60 * 52 - tall - void
+    assert found["macc"] == pytest.approx(0.5)
+    assert found["iou_background"] == pytest.approx(background / (background + tall))
+    assert found["miou"] == pytest.approx(found["iou_background"] / 2)
+    assert found["accuracy"] == pytest.approx(background / (background + tall))
+
+
+def test_a_batch_of_unreadable_pictures_has_a_loss(task: Segmentation) -> None:
+    assert task.loss(Bright(), task.collate([None])).item() == 0.0
+
+
+def test_other_data_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"data\.kind=digits has no masks"):
+        make_task("segmentation", DataConfig(kind="digits"), AugmentConfig(), 0, 0.0)
