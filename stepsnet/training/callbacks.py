@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from stepsnet.data.tokens import TOKENIZER
 from stepsnet.data.vocabulary import BpeVocabulary
+from stepsnet.errors import UsageError
 from stepsnet.training.durable import replace_file
 from stepsnet.training.rundir import EVALUATIONS, METRICS, StepLines
 
@@ -80,8 +81,12 @@ class TokenizerKeeper(Callback):
 
     def on_start(self, state: TrainState) -> None:
         vocabulary = getattr(state.task, "vocabulary", None)
-        if isinstance(vocabulary, BpeVocabulary):
-            replace_file(state.out / TOKENIZER, vocabulary.content.encode())
+        kept = state.out / TOKENIZER
+        if not isinstance(vocabulary, BpeVocabulary):
+            return
+        if kept.is_file() and BpeVocabulary.load(kept).identity != vocabulary.identity:
+            raise UsageError(f"{state.out} was started with another tokenizer than its data has now; give it the data it had.")
+        replace_file(kept, vocabulary.content.encode())
 
 
 class TensorBoard(Callback):

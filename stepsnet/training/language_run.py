@@ -36,11 +36,15 @@ def load_language_run(place: Path, *, ema: bool = False, tokenizer: Path | None 
 
 
 def _vocabulary(place: Path, tokenizer: Path | None) -> Vocabulary:
-    if tokenizer is not None:
-        return BpeVocabulary.load(tokenizer)
     beside = (place if place.is_dir() else place.parent) / TOKENIZER
-    if beside.is_file():
-        return BpeVocabulary.load(beside)
+    own = BpeVocabulary.load(beside) if beside.is_file() else None
+    if tokenizer is not None:
+        given = BpeVocabulary.load(tokenizer)
+        if own is not None and own.identity != given.identity:
+            raise UsageError(f"{tokenizer} is another tokenizer than the one beside the weights, {beside}.")
+        return given
+    if own is not None:
+        return own
     if is_run(place) and (config := read_config(place)).data.kind == "tokens":
         return BpeVocabulary.load(Path(config.data.root).expanduser() / TOKENIZER)
     return ByteVocabulary()

@@ -10,10 +10,12 @@ import pytest
 
 from stepsnet.cli.main import main
 from stepsnet.data.vocabulary import ByteVocabulary
+from stepsnet.errors import UsageError
 from stepsnet.families import create_model, save_model
 from stepsnet.training.config import customise
 from stepsnet.training.recipes import get_recipe
-from stepsnet.training.run import train
+from stepsnet.training.run import resume, train
+from stepsnet.training.rundir import create
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 60
 TINY = ["model=test_steps_transformer", "plan=none", "model_args.embed_dim=32", "iters=2", "batch_size=4", "data.seq_len=16"]
@@ -61,12 +63,37 @@ def test_damage_is_a_sentence_and_exit_code_2(tmp_path: Path, capsys: pytest.Cap
 def test_a_run_on_prepared_text_generates_with_its_own_tokenizer(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = prepared.parent / "run"
     train(customise(get_recipe("wikitext103"), [*TINY, f"data.root={prepared}", f"out={run}"]))
-    (prepared / "tokenizer.json").unlink()  # the run folder is all it takes
+    (prepared / "tokenizer.json").rename(prepared / "other.json")  # the run folder is all it takes
     capsys.readouterr()
     assert main(["generate", str(run), "--prompt", "The quick", "--tokens", "5"]) == 0
     assert capsys.readouterr().out.startswith("The quick")
     result = json.loads((run / "result.json").read_text())
     assert {"loss", "bits_per_byte", "perplexity_per_token", "perplexity_per_word"} <= set(result)
+    other = (prepared / "other.json").read_text()
+    (prepared / "other.json").write_text(other + "\n")
+    assert main(["generate", str(run), "--tokenizer", str(prepared / "other.json")]) == 2
+    assert "another tokenizer than the one beside the weights" in capsys.readouterr().err
+
+
+def test_validation_can_slide_its_window_afterwards(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = prepared.parent / "run"
+    train(customise(get_recipe("wikitext103"), [*TINY, f"data.root={prepared}", f"out={run}"]))
+    capsys.readouterr()
+    losses = []
+    for words in (["data.stride=0"], ["data.stride=4"], ["data.valid_windows=1"]):
+        assert main(["eval", str(run), *words, "--json"]) == 0
+        losses.append(json.loads(capsys.readouterr().out)["metrics"]["loss"])
+    assert len(set(losses)) == 3
+
+
+def test_a_run_does_not_change_its_tokenizer(prepared: Path) -> None:
+    run = prepared.parent / "run"
+    config = customise(get_recipe("wikitext103"), [*TINY, f"data.root={prepared}", f"out={run}"])
+    run.mkdir()
+    (run / "tokenizer.json").write_text((prepared / "tokenizer.json").read_text() + "\n")
+    create(run, config)
+    with pytest.raises(UsageError, match="was started with another tokenizer"):
+        resume(run)
 
 
 def test_several_prompts_are_one_batch(weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,8 +148,6 @@ def test_mistakes_are_sentences(
 
 
 def test_an_unfinished_run_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from stepsnet.training.rundir import create
-
     create(tmp_path, get_recipe("python_docs"))
     assert main(["generate", str(tmp_path)]) == 2
     assert "stepsnet resume" in capsys.readouterr().err

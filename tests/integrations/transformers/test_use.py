@@ -77,6 +77,17 @@ def test_tokenizers_agree(tmp_path: Path, vocabulary: ByteVocabulary | BpeVocabu
     assert len(tokenizer) == len(vocabulary.pieces)
 
 
+def test_a_run_on_prepared_text_brings_its_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(BPE.content)
+    model = core(vocab_size=len(BPE.pieces))
+    save_model(model, tmp_path / "weights.safetensors")
+    converted, tokenizer = from_run(tmp_path / "weights.safetensors")
+    assert tokenizer("The quick")["input_ids"] == BPE.encode("The quick")
+    assert converted.config.eos_token_id == tokenizer.eos_token_id == BPE.separator
+    written = cast(Any, converted).generate(**tokenizer(["The quick", "A"], padding=True, return_tensors="pt"), max_new_tokens=3)
+    assert written.shape[0] == 2
+
+
 def test_a_pipeline_generates_text_for_one_prompt_and_for_unequal_ones(run: Path) -> None:
     model, tokenizer = from_run(run)
     writer = transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)
