@@ -54,6 +54,10 @@ class Progress(Callback):
     def on_evaluate(self, state: TrainState, step: int, metrics: Mapping[str, float]) -> None:  # noqa: ARG002
         self._console.print(f"step {step}  validation: {in_words(metrics)}", soft_wrap=True)
 
+    def on_end(self, state: TrainState) -> None:
+        if skipped := state.task.train.skipped:
+            self._console.print(f"{skipped} unreadable samples were skipped.")
+
     def close(self) -> None:
         if hasattr(self, "_bars"):
             self._bars.stop()
@@ -102,9 +106,9 @@ def carry_out(run: Callable[[Sequence[Watcher]], Result], *, json: bool) -> int:
     return 0 if result.finished else 128 + (result.signal or 0)
 
 
-def in_words(metrics: Mapping[str, float]) -> str:
-    """loss 1.234, top1 0.567"""
-    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+def in_words(metrics: Mapping[str, float | None]) -> str:
+    """loss 1.234, top1 0.567; what was not finite, and so is not in the files, is left out."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if value is not None)
 
 
 def clock(seconds: float) -> str:

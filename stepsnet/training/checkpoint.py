@@ -52,8 +52,8 @@ class Weights:
 
     def optimizer_state(self) -> OptimizerState:
         """The optimiser's tensors (moments, step counts) by parameter; none before its first update."""
-        state = self.optimizer.state
-        return {name: dict(state[parameter]) for name, parameter in self.parameters.items() if parameter in state}
+        state = {name: self.optimizer.state[tensor] for name, tensor in self.parameters.items() if tensor in self.optimizer.state}
+        return {name: {key: value for key, value in entry.items() if isinstance(value, Tensor)} for name, entry in state.items()}
 
     def flat(self) -> dict[str, Tensor]:
         """Everything under one roof, for the sharded layout."""

@@ -70,8 +70,10 @@ class Processes:
     def share_buffers(self, model: nn.Module) -> None:
         """Give every process the first one's running statistics, which each has gathered from its own samples."""
         if self.world > 1:
-            for buffer in model.buffers():
-                dist.broadcast(buffer, src=0)
+            parameters = dict(model.named_parameters())
+            for name, tensor in model_tensors(model).items():
+                if name not in parameters:
+                    dist.broadcast(tensor, src=0)
 
 
 def launched() -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing
 import signal
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -84,12 +87,8 @@ class TrainingBatches:
             self.keys.next_batch = step
 
     def close(self) -> None:
-        """End the workers, also one that hangs in a read: they ignore SIGTERM."""
-        if self.workers and self._iterator is not None:
-            iterator: Any = self._iterator
-            iterator._shutdown_workers()  # which an exception that still holds the iterator would otherwise put off
-            for worker in iterator._workers:
-                worker.kill()
+        """End the workers."""
+        _end_workers(self._iterator)
         self._iterator = self._loader._iterator = None
 
 
@@ -113,11 +112,17 @@ class ValidationBatches:
 
     def __iter__(self) -> Iterator[tuple[Batch, bool]]:
         """Batches, each with whether it counts."""
-        yield from zip(self._loader, self.counts, strict=True)
+        iterator = iter(self._loader)
+        try:
+            yield from zip(iterator, self.counts, strict=True)
+        finally:
+            _end_workers(iterator)
 
 
 def _stateful_loader(dataset: MapDataset, task: Task, keys: Any, workers: int) -> Any:
     library = require("torchdata.stateful_dataloader", extra="train")
+    if workers:
+        _kill_workers_at_exit()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="'set_vital' is deprecated")  # torchdata 0.11 still calls it
         return library.StatefulDataLoader(
@@ -132,9 +137,29 @@ def _stateful_loader(dataset: MapDataset, task: Task, keys: Any, workers: int) -
 
 
 def _leave_signals_to_the_trainer(_worker: int) -> None:
-    """Ctrl-C reaches the whole process group, but the trainer still needs its workers for the step it is in.
-
-    They end when the trainer closes the loader, or notice within seconds when it dies.
+    """Ctrl-C reaches the whole process group, and some clusters send SIGTERM to every process, but the trainer still needs its
+    workers for the step it is in. They end when it closes the loader, or notice within seconds when it dies.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _end_workers(iterator: Any) -> None:
+    """End an iterator's workers now, even if an exception still holds it, and even one that hangs in a read."""
+    if hasattr(iterator, "_shutdown_workers"):
+        iterator._shutdown_workers()
+        for worker in iterator._workers:
+            worker.kill()
+
+
+@cache
+def _kill_workers_at_exit() -> None:
+    """Python ends daemons at exit by SIGTERM and then waits for them, which with those that ignore it would be for ever."""
+
+    def kill() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would take it for a failure
+        for child in multiprocessing.active_children():
+            if child.daemon:
+                child.kill()
+
+    atexit.register(kill)

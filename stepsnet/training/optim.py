@@ -36,10 +36,10 @@ def parameter_groups(
 
 
 def make_optimizer(config: OptimConfig, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
-    """AdamW or SGD, in the implementation that updates all tensors of a group in one call."""
+    """AdamW or SGD, in the implementation that updates all tensors of a group in one call (torch's fused SGD knows no shards)."""
     if config.name == "adamw":
         return torch.optim.AdamW(groups, lr=lr, betas=config.betas, eps=config.eps, fused=True)
-    return torch.optim.SGD(groups, lr=lr, momentum=config.momentum, nesterov=config.nesterov, fused=True)
+    return torch.optim.SGD(groups, lr=lr, momentum=config.momentum, nesterov=config.nesterov, foreach=True)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:

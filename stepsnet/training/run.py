@@ -242,7 +242,7 @@ class _Around:
                     assert isinstance(state.model, Model)
                     save_model(state.model, state.out / name, whole)
         if state.processes.first:
-            rundir.write_json(state.out / rundir.RESULT, {"step": state.step, **state.metrics})
+            rundir.write_json(state.out / rundir.RESULT, {"step": state.step, **rundir.finite(state.metrics)})
         for callback in self.callbacks:
             callback.on_end(state)
 

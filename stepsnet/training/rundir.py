@@ -124,8 +124,7 @@ class StepLines:
         """Add one line, seen by other processes at once. Numbers that JSON does not have become null."""
         if line["step"] <= self.last_step:
             return
-        finite = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in line.items()}
-        self._file.write(json.dumps(finite) + "\n")
+        self._file.write(json.dumps(finite(line)) + "\n")
         self._file.flush()
         self.last_step = line["step"]
 
@@ -135,6 +134,11 @@ class StepLines:
 
     def close(self) -> None:
         self._file.close()
+
+
+def finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values`, with None for the numbers that JSON does not have."""
+    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in values.items()}
 
 
 def truncate_lines(path: Path, step: int) -> int:

@@ -37,7 +37,10 @@ def test_the_same_numbers_by_another_way(word: str, tmp_path: Path) -> None:
     assert losses(tmp_path / "other") == pytest.approx(losses(tmp_path / "plain"), abs=1e-5)
 
 
-@pytest.mark.parametrize("words", [["precision=bf16"], ["compile=true", "compile_backend=aot_eager", "plan=32x1"], ["optim.name=sgd", "lr=0.1"]])
+COMPILED = ["compile=true", "compile_backend=aot_eager", "plan=32x1"]
+
+
+@pytest.mark.parametrize("words", [["precision=bf16"], COMPILED, ["optim.name=sgd", "lr=0.1"]])
 def test_other_ways_to_compute_learn_too(words: list[str], tmp_path: Path) -> None:
     train(small_config(tmp_path / "run", "iters=25", *words), task=NoisyTask())
     values = [line["loss"] for line in read_lines(tmp_path / "run" / METRICS)]

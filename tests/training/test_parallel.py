@@ -35,6 +35,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def on_two() -> None:
         start("ddp")
         start("fsdp")
+        for mode in ("ddp", "fsdp"):
+            train(small_config(root / f"sgd-{mode}", "optim.name=sgd", "model=test_resnet", "iters=3", f"parallel={mode}"), task=task)
         for origin, goal in HANDOVERS:
             if goal != "none":
                 resume(root / f"{origin}-to-{goal}", [f"parallel={goal}"], task=task)
@@ -54,6 +56,11 @@ def losses(folder: Path) -> list[float]:
 def test_losses_of_20_steps_equal_those_of_one_process(runs: Path, mode: str) -> None:
     assert len(losses(runs / mode)) == 20
     assert losses(runs / mode) == pytest.approx(losses(runs / "none"), abs=1e-5)
+
+
+def test_both_agree_on_batch_norm_and_sgd(runs: Path) -> None:
+    """One process would not: batch norm sees half a batch in each."""
+    assert losses(runs / "sgd-fsdp") == pytest.approx(losses(runs / "sgd-ddp"), abs=1e-5)
 
 
 @pytest.mark.parametrize(("origin", "goal"), HANDOVERS)

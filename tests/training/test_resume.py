@@ -72,6 +72,15 @@ def test_killed_before_the_first_checkpoint_starts_over(tmp_path: Path) -> None:
     assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "undisturbed")
 
 
+@pytest.mark.parametrize("momentum", [0, 0.9])
+def test_sgd_and_batch_norm_resume_too(momentum: float, tmp_path: Path) -> None:
+    words = ["model=test_resnet", "optim.name=sgd", f"optim.momentum={momentum}", "lr=0.05", "iters=6"]
+    train(small_config(tmp_path / "undisturbed", *words), task=NoisyTask())
+    train(small_config(tmp_path / "run", *words), [At(3, terminate)], task=NoisyTask())
+    resume(tmp_path / "run", task=NoisyTask())
+    assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "undisturbed")
+
+
 def test_two_processes_stopped_and_resumed_equal_undisturbed(tmp_path: Path) -> None:
     """DDP with workers, stochastic depth, averaging and accumulation; the signal reaches one process only."""
     words = ["parallel=ddp", "drop_path=0.2", "optim.ema=0.9", "workers=1", "accumulate=2", "checkpoint.every=5", "model=test_resnet"]
