@@ -139,7 +139,8 @@ def run_demo(
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in set(multiprocessing.active_children()) - others:
-                process.terminate()
+                process.kill()
+                process.join()
             if isinstance(error, BrokenProcessPool):
                 raise RunFailed("One of the training processes was killed from outside, perhaps for lack of memory.") from error
             raise

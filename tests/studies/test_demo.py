@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -74,3 +75,14 @@ def test_the_better_accuracy_comes_first_and_the_loss_decides_between_equals() -
 def test_what_came_out_is_said_as_it_is() -> None:
     (sentence, *_) = findings(demo(residual=0.9, steps=0.5, matched=0.7))
     assert sentence == "Validation accuracy under seed 11: first the residual (90.0 %), then the matched (70.0 %), then the steps (50.0 %)."
+
+
+def test_leaving_early_ends_the_processes(tmp_path: Path) -> None:
+    tiny = [replace(network, plan="8x1") for network in NETWORKS[:1]]
+
+    def leave(network: Network, metrics: Mapping[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(0, tmp_path, leave, networks=tiny, iters=1_000_000)
+    assert multiprocessing.active_children() == []
