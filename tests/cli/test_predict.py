@@ -1,0 +1,128 @@
+"""`stepsnet predict` and `stepsnet eval --results` on small runs of detection and segmentation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from stepsnet.cli.main import main
+from stepsnet.cli.predict import unique_stems
+from stepsnet.report.annotate import colour, draw_objects
+from stepsnet.training.config import customise
+from stepsnet.training.predictor import Found
+from stepsnet.training.recipes import get_recipe
+from stepsnet.training.run import train
+from tests.dense import MASK_WORDS, NARROW, SIDE, coco_folder, mask_folder
+
+COMMON = ["workers=0", "batch_size=2", "iters=1", "model=test_swin", *NARROW]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two finished runs, "boxes" and "pixels", whose data are gone, and a folder of pictures, one of them unreadable."""
+    root = tmp_path_factory.mktemp("predict")
+    coco, masks = coco_folder(root / "coco"), mask_folder(root / "masks")
+    own = [f"data.root={coco}", f"data.img_size={SIDE}", "data.max_size=96", "detect.score=0.0", f"out={root / 'boxes'}"]
+    train(customise(get_recipe("object_folder"), [*COMMON, *own]))
+    train(customise(get_recipe("mask_folder"), [*COMMON, *MASK_WORDS, f"data.root={masks}", f"out={root / 'pixels'}"]))
+    pictures = root / "pictures"
+    pictures.mkdir()
+    for number, size in enumerate(((50, 40), (80, 64))):
+        pixels = np.random.default_rng(number).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(pictures / f"{number}.png")
+    (pictures / "broken.jpg").write_bytes(b"no picture")
+    for name in ("coco", "masks"):
+        (root / name).rename(root / f"{name}-gone")
+    return root
+
+
+def predict(root: Path, run: str, out: Path, *words: str) -> dict[str, Any]:
+    assert main(["predict", str(root / run), str(root / "pictures"), "--out", str(out), *words]) == 0
+    return json.loads((out / "predictions.json").read_text())
+
+
+def test_a_detector_annotates_a_folder(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = predict(root, "boxes", tmp_path, "--score", "0")
+    assert found["classes"] == ["tall", "wide"]
+    assert [Path(picture["file"]).name for picture in found["pictures"]] == ["0.png", "1.png"]
+    first = found["pictures"][0]
+    assert (first["width"], first["height"], found["unreadable"]) == (50, 40, 1)
+    assert {entry["class"] for entry in first["objects"]} <= {"tall", "wide"}
+    assert all(entry["mask"]["size"] == [40, 50] for entry in first["objects"])
+    with Image.open(tmp_path / first["annotated"]) as annotated:
+        assert annotated.size == (50, 40)
+    said = capsys.readouterr()
+    assert "2 pictures" in said.out
+    assert "broken.jpg" in said.err
+
+
+def test_a_score_leaves_out_what_is_below(root: Path, tmp_path: Path) -> None:
+    assert all(not picture["objects"] for picture in predict(root, "boxes", tmp_path, "--score", "1")["pictures"])
+
+
+def test_a_segmenter_names_every_pixel(root: Path, tmp_path: Path) -> None:
+    found = predict(root, "pixels", tmp_path)
+    for picture in found["pictures"]:
+        assert sum(picture["shares"].values()) == pytest.approx(1.0, abs=1e-3)
+        assert set(picture["shares"]) <= {"background", "tall"}
+        with Image.open(tmp_path / picture["mask"]) as labels:
+            assert labels.size == (picture["width"], picture["height"])
+            assert set(np.unique(np.asarray(labels))) <= {0, 1}
+
+
+def test_json_is_printed_on_request(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    predict(root, "pixels", tmp_path, "--json")
+    assert json.loads(capsys.readouterr().out)["classes"] == ["background", "tall"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["boxes", "nowhere.png"], "neither a picture nor a folder nowhere.png"),
+        (["none", "pictures"], "There is no run in"),
+        (["boxes", "pictures", "--score", "2"], "--score is 2.0, but lies between 0 and 1"),
+        (["boxes", "pictures", "--ema"], "it kept no average"),
+        (["boxes", "empty"], "empty has no pictures"),
+    ],
+)
+def test_mistakes_get_a_sentence(
+    root: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "empty").mkdir(exist_ok=True)
+    monkeypatch.chdir(root)
+    assert main(["predict", *words, "--out", "unused"]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_findings_are_written_in_coco_s_format(root: Path, tmp_path: Path) -> None:
+    data = root / "coco-gone"
+    assert main(["eval", str(root / "boxes"), f"data.root={data}", "--results", str(tmp_path / "found.json")]) == 0
+    entries = json.loads((tmp_path / "found.json").read_text())
+    assert entries
+    assert {entry["category_id"] for entry in entries} <= {3, 7}
+    assert {entry["image_id"] for entry in entries} <= {6, 7, 8}
+
+
+def test_only_detection_has_findings(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["eval", str(root / "pixels"), f"data.root={root / 'masks-gone'}", "--results", str(tmp_path / "found.json")]
+    assert main(words) == 2
+    assert "--results is for runs of detection" in capsys.readouterr().err
+
+
+def test_pictures_of_one_name_keep_apart() -> None:
+    assert unique_stems([Path("a/x.png"), Path("b/x.jpg"), Path("y.png"), Path("c/x.png")]) == ["x", "x_2", "y", "x_3"]
+
+
+def test_masks_tint_and_boxes_frame_the_picture() -> None:
+    image, mask = Image.new("RGB", (60, 60), "white"), np.zeros((60, 60), dtype=bool)
+    mask[20:40, 20:40] = True
+    drawn = np.asarray(draw_objects(image, [Found("thing", 0, 0.9, (15.0, 15.0, 30.0, 30.0), mask)]))
+    assert tuple(drawn[15, 40]) == colour(0)
+    assert tuple(drawn[30, 30]) != (255, 255, 255)
+    assert tuple(drawn[55, 55]) == (255, 255, 255)
+    assert np.asarray(image).min() == 255  # the original stays as it was
