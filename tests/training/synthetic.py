@@ -152,7 +152,7 @@ def tensor_hash(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def in_processes(world: int, work: Callable[[], Any], timeout: float = 60) -> list[Any]:
+def in_processes(world: int, work: Callable[[], Any], timeout: float = 150) -> list[Any]:
     """Run `work` in `world` forked processes that find each other as torchrun's would, and return what each returned."""
     port = free_port()
     context = multiprocessing.get_context("fork")
