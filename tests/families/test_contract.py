@@ -45,6 +45,18 @@ def test_one_step_of_the_reverse_is_the_baseline(name: str) -> None:
 
 
 @every_variant
+@pytest.mark.parametrize("way", ["autocast", "bfloat16 weights"])
+@torch.no_grad()
+def test_bfloat16_gives_nearly_the_same(key: str, way: str) -> None:
+    model = shake(variant(key)).eval()
+    x = example(model)
+    expected = model(x)
+    with torch.autocast("cpu", torch.bfloat16, enabled=way == "autocast"):
+        found = model(x) if way == "autocast" else model.bfloat16()(x.bfloat16() if x.is_floating_point() else x)
+    assert (found - expected).abs().max() < 0.06 * expected.abs().max()
+
+
+@every_variant
 def test_checkpointing_changes_no_gradient(key: str) -> None:
     model = shake(variant(key))
     x = example(model)

@@ -1,10 +1,9 @@
-"""The language model looks back only, and tells the same story in one piece or in many."""
+"""The language model: causal, rotary, tied. (What it does with a cache is in test_language_cache.py.)"""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from stepsnet.families.language import Transformer
 from tests.families.zoo import VARIANTS, example, language, variant
@@ -21,24 +20,6 @@ def sharp(key: str) -> Transformer:
             if parameter.dim() == 2 and name != "embed.weight":
                 parameter.mul_(10)
     return model
-
-
-@torch.no_grad()
-def in_pieces(model: Transformer, ids: Tensor, lengths: list[int]) -> Tensor:
-    cache = model.new_cache()
-    logits = [model(piece, cache) for piece in ids.split(lengths, dim=1)]
-    assert cache.length == ids.shape[1]
-    return torch.cat(logits, dim=1)
-
-
-@every_model
-@pytest.mark.parametrize("lengths", [[1] * 24, [8, 8, 8], [5, 1, 11, 7], [24]], ids=str)
-def test_the_cache_gives_the_logits_of_the_full_pass(key: str, lengths: list[int]) -> None:
-    model = sharp(key)
-    ids = example(model, 24)
-    with torch.no_grad():
-        full = model(ids)
-    assert (in_pieces(model, ids, lengths) - full).abs().max() < 1e-5 * full.abs().max()
 
 
 @every_model
