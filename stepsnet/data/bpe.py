@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Any
 
 import numpy as np
@@ -114,8 +115,17 @@ _worker: dict[str, Any] = {}  # what a worker process keeps from one unit to the
 
 def _begin(tokenizer: str, dtype: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that feeds this one
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process a core already
     _worker["encode"] = UnitEncoder(tokenizer, dtype)
+
+
+def _end_with_the_parent() -> None:
+    """A worker waits for work, and would do so for ever after whoever gives it was killed."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _encode(unit: Unit) -> Tokens:

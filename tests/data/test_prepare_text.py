@@ -3,6 +3,10 @@ from __future__ import annotations
 import json
 import lzma
 import random
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,6 +114,48 @@ def test_stopped_at_any_place_it_goes_on_to_the_same_files(folder: Path, after: 
     assert (folder / "out" / "preparation.json").is_file()
     with stopping(after + 3) as watch, pytest.raises(StopError):  # stopped once more, a little later
         prepare(request(folder), watch)
+    prepare(request(folder))
+    assert content(folder / "out") == content(folder / "whole")
+
+
+def lives(pid: str) -> bool:
+    """A process that has ended may still be listed, as a zombie, until its new parent takes note."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_killed_it_leaves_no_process_behind_and_goes_on(folder: Path) -> None:
+    prepare(request(folder, "whole", workers=2))
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from stepsnet.data import prepare, sources\n"
+        "sources.UNIT, prepare._SAVE_EVERY = 500, 4\n"
+        "class Bar:\n"
+        "    def advance(self, amount=1, /):\n"
+        "        children = Path(f'/proc/self/task/{os.getpid()}/children').read_text().split()\n"
+        "        if (out / 'train.bin').exists() and (out / 'train.bin').stat().st_size > 2000:\n"
+        "            print(*children, flush=True)\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "def watch(description, total):\n"
+        "    return prepare.nullcontext(Bar())\n"
+        "if __name__ == '__main__':\n"
+        "    raw, out = map(Path, sys.argv[1:])\n"
+        "    found = sources.find_sources([str(raw)])\n"
+        "    prepare.prepare(prepare.Request(out=out, sources=found, vocabulary=400, sample_mb=1, workers=2), watch)\n"
+    )
+    (folder / "program.py").write_text(program)
+    words = [sys.executable, str(folder / "program.py"), str(folder / "raw"), str(folder / "out")]
+    killed = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    children = killed.stdout.split()
+    assert len(children) >= 2
+    deadline = time.monotonic() + 20
+    while any(map(lives, children)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(lives, children))
     prepare(request(folder))
     assert content(folder / "out") == content(folder / "whole")
 
