@@ -87,7 +87,7 @@ def _dispatch(words: list[str]) -> int:
     command = load(first)
     parser = Parser(prog=f"stepsnet {first}", description=command.DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_arguments(parser)
-    return command.run(parser.parse_args(words[1:]))
+    return command.run(parser.parse_intermixed_args(words[1:]))  # `train digits --dry-run iters=3`, in any order
 
 
 def load(name: str) -> Command:
