@@ -45,9 +45,9 @@ class StepsNet(nn.Module):
         return y
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
-        """x_1 … x_n, as views."""
+        """x_1 … x_n, x_1 ready to be worked on, the others as views."""
         _check_input(x, self.widths[-1], self.channel_dim)
-        return x.split(self.slices, self.channel_dim)
+        return _cut(x, self.slices, self.channel_dim) if len(self.slices) > 1 else (x,)
 
     def walk(self, x: Tensor, *context: Any, after: Collection[int] | None = None) -> tuple[Tensor, list[Tensor]]:
         """The output, and the states after the blocks numbered `after`, by default all; a step that is no Stack counts as one block."""
@@ -88,7 +88,7 @@ class ReverseStepsNet(nn.Module):
         _check_input(x, self.widths[0], self.channel_dim)
         done = []
         for i, (width, onward) in enumerate(pairwise(self.widths)):
-            x, y = self.steps[i](x, *context).split((onward, width - onward), self.channel_dim)
+            x, y = _cut(self.steps[i](x, *context), (onward, width - onward), self.channel_dim)
             done.append(y)
         return torch.cat((*done, self.steps[-1](x, *context)), self.channel_dim)
 
@@ -98,13 +98,13 @@ class ReverseStepsNet(nn.Module):
         done: list[Tensor] = []
         states: list[Tensor] = []
         count = 0
-        for step, onward in zip(self.steps, (*self.widths[1:], 0), strict=True):
+        for step, (width, onward) in zip(self.steps, pairwise((*self.widths, 0)), strict=True):
             start = x
             for x in _walk(step, start, *context):
                 if after is None or count in after:
                     states.append(torch.cat((*done, x), self.channel_dim))
                 count += 1
-            x, y = x.split((onward, x.shape[self.channel_dim] - onward), self.channel_dim)
+            x, y = _cut(x, (onward, width - onward), self.channel_dim)
             done.append(y)
         return torch.cat(done, self.channel_dim), states
 
@@ -130,6 +130,12 @@ def reverse_reference(x: Tensor, steps: Sequence[nn.Module], widths: Sequence[in
         outputs.append(torch.index_select(z, channel_dim, torch.arange(widths[i + 1], widths[i])))
     outputs.append(steps[-1](x))
     return torch.cat(outputs, dim=channel_dim)
+
+
+def _cut(x: Tensor, slices: tuple[int, ...], channel_dim: int) -> tuple[Tensor, ...]:
+    """Slices as views, but the first, which a step works on, as a copy: its norm would make one anyway, and it may be changed in place."""
+    first, *rest = x.split(slices, channel_dim)
+    return first.clone(), *rest
 
 
 def _walk(step: nn.Module, x: Tensor, *context: Any) -> Iterator[Tensor]:

@@ -131,9 +131,19 @@ def test_further_arguments_reach_every_step() -> None:
     assert y.tolist() == [2.0, 1.0]
 
 
-def test_slices_are_views_until_a_join_needs_them() -> None:
-    net, x = StepsNet([nn.Identity(), nn.Identity()], [2, 5]), torch.randn(3, 5)
-    assert all(part.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for part in net.split(x))
+def test_steps_may_work_in_place() -> None:
+    x = torch.randn(3, 5, requires_grad=True)
+    for make, widths in ((StepsNet, [5]), (StepsNet, [2, 5]), (ReverseStepsNet, [5, 2])):
+        in_place = make([nn.ReLU(inplace=True) for _ in widths], widths)(x * 1)
+        (gradient,) = torch.autograd.grad(in_place.sum(), x)
+        assert torch.equal(in_place, make([nn.ReLU() for _ in widths], widths)(x))
+        assert torch.equal(gradient, (x > 0).float())
+
+
+def test_slices_that_wait_are_views() -> None:
+    net, x = StepsNet([nn.Identity() for _ in range(3)], [2, 4, 5]), torch.randn(3, 5)
+    assert [part.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for part in net.split(x)] == [False, True, True]
+    assert torch.equal(torch.cat(net.split(x), dim=-1), x)
 
 
 @pytest.mark.parametrize(
