@@ -18,14 +18,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
 import stepsnet
 from stepsnet.errors import UsageError
 from stepsnet.training.config import TrainConfig
-from stepsnet.training.durable import TEMPORARY, replace_file
+from stepsnet.training.durable import TEMPORARY, full_disk_in_words, replace_file
 from stepsnet.training.typed import from_dict, to_dict
 
 CONFIG, ENVIRONMENT, METRICS, EVALUATIONS, RESULT = "config.json", "environment.json", "metrics.jsonl", "eval.jsonl", "result.json"
@@ -118,14 +118,16 @@ class StepLines:
     def __init__(self, path: Path, *, keep_until: int) -> None:
         self.path = path
         self.last_step = truncate_lines(path, keep_until)
-        self._file: IO[str] = path.open("a", encoding="utf-8")
+        self._file = path.open("ab", buffering=0)
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add one line, seen by other processes at once. Numbers that JSON does not have become null."""
         if line["step"] <= self.last_step:
             return
-        self._file.write(json.dumps(finite(line)) + "\n")
-        self._file.flush()
+        content = (json.dumps(finite(line)) + "\n").encode()
+        with full_disk_in_words(self.path, len(content), "What was saved before is intact."):
+            while content:  # a write to a disk that is nearly full may be a part of it
+                content = content[self._file.write(content) :]
         self.last_step = line["step"]
 
     def sync(self) -> None:
