@@ -68,16 +68,19 @@ class SleepyTask(NoisyTask):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_first_signal_saves_and_leaves(number: int, workers: int, tmp_path: Path) -> None:
+    """The signal reaches the loader's workers too, as a terminal and some clusters send it."""
     out = tmp_path / "run"
 
     def work() -> None:
+        os.setpgid(0, 0)
         result = train(small_config(out, "iters=100000", f"workers={workers}"), task=NoisyTask())
         assert not result.finished
         assert result.signal == number
 
     process = Forked(work)
     wait_for(lambda: len(read_lines(out / METRICS)) > 3)
-    process.signal(number)
+    assert process.process.pid is not None
+    os.killpg(process.process.pid, number)
     assert process.exit_code(within=20) == 0
     newest = latest(out / "checkpoints")
     assert newest is not None
