@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from stepsnet.blocks.residual import DropPath
+from stepsnet.blocks.conv import BasicBranch
+from stepsnet.blocks.residual import DropPath, Place
 from stepsnet.families import create_model, layer_ids
+from stepsnet.families.resnet import DownsamplingBlock
 from tests.families.zoo import TINY, VARIANTS, example, shake, variant
 
 every_variant = pytest.mark.parametrize("key", VARIANTS)
@@ -81,3 +83,11 @@ def test_drop_path_only_acts_in_training(name: str) -> None:
     assert torch.equal(model.eval()(x), model(x))
     model.train()
     assert not torch.equal(model(x), model(x))
+
+
+def test_blocks_that_open_a_resnets_stage_are_dropped_too() -> None:
+    opening = DownsamplingBlock(4, Place(8, channel_dim=1, drop_path=0.5), 2, BasicBranch)
+    torch.nn.init.ones_(opening.branch.bn2.weight)
+    x = torch.randn(64, 4, 6, 6)
+    shortcut_alone = torch.isclose(opening(x), opening.shortcut(x).relu()).flatten(1).all(dim=1)
+    assert 10 < shortcut_alone.sum() < 54
