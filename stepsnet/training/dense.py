@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stepsnet.cost import Cost, count_params
 from stepsnet.errors import UsageError
-from stepsnet.families import FeatureBackbone, Model, VisionModel, create_model, load_model
+from stepsnet.families import FeatureBackbone, Model, VisionModel, create_model, load_model, load_weights
 from stepsnet.integrations.maps import deepest_of_each_resolution
 from stepsnet.tasks.base import DenseTask
 from stepsnet.training import rundir
@@ -77,11 +78,24 @@ def dense_model(config: TrainConfig, task: DenseTask, options: dict[str, Any], d
         return DenseModel(backbone, task, frozen_norm=bool(config.backbone.weights) if frozen is None else frozen)
 
 
-def without_pretraining(config: TrainConfig) -> TrainConfig:
-    """The same run once its own weights are there, so that those it began with are no longer needed; its norms stay as they were."""
-    frozen = config.backbone.frozen_norm
-    kept = dataclasses.replace(config.backbone, weights="", frozen_norm=bool(config.backbone.weights) if frozen is None else frozen)
-    return dataclasses.replace(config, backbone=kept)
+def load_dense_weights(model: Model, task: DenseTask, weights: Path) -> None:
+    """Fill a model from the file of a run of the same task; data with classes that the run has not learned are refused."""
+    learned, given = read_facts(weights), task.facts()
+    for key in ("classes", "category_ids"):
+        if learned.get(key) != given.get(key):
+            beyond = [value for value in given.get(key, []) if value not in learned.get(key, [])] or given.get(key)
+            raise UsageError(f"{weights} has learned the {key} {learned.get(key)}, but the data have {beyond}.")
+    load_weights(model, weights)
+
+
+def read_facts(weights: Path) -> dict[str, Any]:
+    """What a run wrote about its task into the header of its weights."""
+    with safetensors.safe_open(weights, framework="pt") as file:
+        header = file.metadata() or {}
+    facts = json.loads(header.get("options", "{}")).get("facts")
+    if not isinstance(facts, dict):
+        raise UsageError(f"{weights} does not say what its classes are called.")
+    return facts
 
 
 def _weights_file(given: str) -> Path:
@@ -93,9 +107,3 @@ def _weights_file(given: str) -> Path:
         if (path / name).is_file():
             return path / name
     raise UsageError(f"backbone.weights={given} is a folder without {rundir.WEIGHTS}: is it a finished run?")
-
-
-def network_of(model: nn.Module) -> nn.Module:
-    """The detector or segmenter in a trained model."""
-    assert isinstance(model, DenseModel)
-    return model.network

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
 import torch
 from numpy.typing import NDArray
 
@@ -25,6 +23,7 @@ from stepsnet.tasks.detection import Detection
 from stepsnet.tasks.segmentation import Segmentation
 from stepsnet.training import rundir
 from stepsnet.training.config import TrainConfig
+from stepsnet.training.dense import read_facts
 from stepsnet.training.run import model_of
 
 
@@ -54,7 +53,7 @@ class Predictor:
         weights = folder / (rundir.WEIGHTS_EMA if ema else rundir.WEIGHTS)
         if not weights.is_file():
             raise UsageError(f"{folder} has no {weights.name}: " + ("it kept no average." if ema else "it is not finished yet."))
-        facts = _facts(weights)
+        facts = read_facts(weights)
         self.kind, self.classes = config.task, tuple(facts["classes"])
         self.task = _task_without_data(config, facts)
         self.img_size, self.max_size = config.data.img_size, config.data.max_size
@@ -83,16 +82,6 @@ class Predictor:
         size, original = torch.tensor([view.size]), torch.tensor([[image.height, image.width]])
         (labels,) = self.task.answers(self.model, {"image": to_input(image, view)[None], "size": size, "label_size": original})
         return labels.numpy().astype(np.uint8)
-
-
-def _facts(weights: Path) -> dict[str, Any]:
-    """What the run wrote about its task into the header of its weights."""
-    with safetensors.safe_open(weights, framework="pt") as file:
-        header = file.metadata() or {}
-    facts = json.loads(header.get("options", "{}")).get("facts")
-    if not isinstance(facts, dict):
-        raise UsageError(f"{weights} does not say what its classes are called.")
-    return facts
 
 
 def _task_without_data(config: TrainConfig, facts: dict[str, Any]) -> DenseTask:

@@ -13,14 +13,14 @@ import torch
 from torch import nn
 
 from stepsnet.errors import UsageError
-from stepsnet.families import Model, cost_of, create_model, layer_ids, load_model, load_weights, save_model
+from stepsnet.families import Model, cost_of, create_model, layer_ids, load_model, save_model
 from stepsnet.tasks import make_task
 from stepsnet.tasks.base import Batch, DenseTask, Task
 from stepsnet.training import rundir
 from stepsnet.training.callbacks import StepRecorder, TokenizerKeeper, Watcher
 from stepsnet.training.checkpoint import Checkpoints, Weights, latest, read_weights
 from stepsnet.training.config import DECIDED_BY_THE_JUDGE, DECIDED_BY_THE_MACHINE, TrainConfig, customise_resumed
-from stepsnet.training.dense import DenseModel, dense_model
+from stepsnet.training.dense import DenseModel, dense_model, load_dense_weights
 from stepsnet.training.distributed import Processes, choose_device, join_processes, launched, restarted, spread
 from stepsnet.training.durable import full_disk_in_words
 from stepsnet.training.ema import WeightAverage
@@ -97,7 +97,7 @@ def evaluate_run(
     final = folder / (rundir.WEIGHTS_EMA if ema else rundir.WEIGHTS)
     if final.exists() and isinstance(task, DenseTask):
         model = model_of(config, task, pretrained=False)
-        load_weights(model, final)
+        load_dense_weights(model, task, final)
     elif final.exists():
         model = load_model(final)
     elif (checkpoint := latest(folder / rundir.CHECKPOINTS)) is not None:

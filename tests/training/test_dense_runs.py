@@ -15,7 +15,7 @@ from stepsnet.training.dense import DenseModel
 from stepsnet.training.recipes import get_recipe
 from stepsnet.training.run import evaluate_run, model_of, preview, resume, task_of, train
 from stepsnet.training.rundir import METRICS, read_lines
-from tests.dense import MASK_WORDS, NARROW, SIDE, coco_folder, mask_folder
+from tests.dense import MASK_WORDS, NARROW, SIDE, coco_folder, document, mask_folder
 from tests.training.synthetic import At, fingerprint, in_processes, terminate
 
 COMMON = ["workers=0", "batch_size=2", "accumulate=2", "iters=4", "eval.every=0", "checkpoint.every=2", "optim.ema=0.9", "drop_path=0.2"]
@@ -168,3 +168,13 @@ def test_a_preview_counts_the_whole_network(kind: str, data: Path) -> None:
     assert found["model"]["params"] == sum(parameter.numel() for parameter in model(kind, data).parameters())
     assert found["model"]["macs"] > 1e6
     assert found["model"]["blocks"] == len(model(kind, data).blocks_in_order())
+
+
+def test_data_with_a_class_beyond_the_head_are_refused(data: Path, tmp_path: Path) -> None:
+    train(config_of("mask_rcnn", data, tmp_path / "run", "iters=1"))
+    documents = document(5), document(3, first=6)
+    for each in documents:
+        each["categories"].append({"id": 9, "name": "new"})
+    other = coco_folder(tmp_path / "other", *documents)
+    with pytest.raises(UsageError, match=r"weights.safetensors has learned the classes \['tall', 'wide'\], but the data have \['new'\]"):
+        evaluate_run(tmp_path / "run", [f"data.root={other}"])
