@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -52,9 +51,9 @@ JOINS: dict[str, type[PlainJoin]] = {"plain": PlainJoin, "matched": MatchedJoin}
 
 
 def resolve_join(join: Join) -> JoinDesign:
-    """What makes the join of each place. Of a module each place gets a copy of its own."""
+    """What makes the join of each place. A module given as it is serves at every place; a function can make one for each."""
     if isinstance(join, nn.Module):
-        return lambda _y_width, _x_width, _channel_dim: copy.deepcopy(join)
+        return lambda _y_width, _x_width, _channel_dim: join
     if callable(join):
         return join
     name = str(join)

@@ -23,7 +23,7 @@ class StepsNet(nn.Module):
     """y_1 = F_1(x_1);  y_i = F_i([y_{i-1}, x_i]).
 
     `steps` are the F_i and `widths` their C_i, growing. `channel_dim` is where the channels are: -1 for tokens, 1 for
-    images. `join` is "plain" (Eq. 5), "matched", a module (y, x) → [y, x], of which each join gets its own copy, or a function
+    images. `join` is "plain" (Eq. 5), "matched", a module (y, x) → [y, x] that serves at every join, or a function
     (C_{i-1}, d_i, channel_dim) → module. Further arguments of the call go to every step. With a single step this is F_1, bit for bit.
     """
 
