@@ -94,8 +94,8 @@ class Detection:
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         if len(batch["ids"]) == 0:  # every picture was unreadable, but other processes wait for this one's part in the step
-            blank, side = batch["image"].new_zeros(1, 3, 64, 64), torch.tensor([[64, 64]])
-            return 0.0 * sum(model(blank, side, [_target(blank.new_zeros(0, 4), None, (64, 64))]).values())
+            blank, size = _blank(batch)
+            return 0.0 * sum(model(blank, size, [_target(blank.new_zeros(0, 4), None, size[0].tolist())]).values())
         targets = []
         for boxes, labels, masks, size in zip(batch["boxes"], batch["labels"], batch["masks"], batch["size"].tolist(), strict=True):
             real = labels > 0
@@ -105,8 +105,7 @@ class Detection:
 
     def evaluate(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Runs the model; what it finds is judged by `score`, which needs everything at once."""
-        if len(batch["ids"]):
-            model(batch["image"], batch["size"])
+        self._found(model, batch)
         return {"count": torch.tensor(float(len(batch["ids"])), dtype=torch.float64)}
 
     def summary(self, totals: dict[str, float]) -> dict[str, float]:
@@ -116,15 +115,18 @@ class Detection:
         """Entries of a COCO results file, and for each picture seen its bare id."""
         from stepsnet.integrations.detection.results import coco_results, in_the_picture
 
-        if len(batch["ids"]) == 0:
-            return []
         found: list[Any] = []
-        detections = model(batch["image"], batch["size"])
+        detections = self._found(model, batch)
         for index, seen, each in zip(batch["ids"].tolist(), batch["size"].tolist(), detections, strict=True):
             picture = self.objects.valid.pictures[index]
             objects = in_the_picture(each, seen, (picture.height, picture.width))
             found += [picture.image_id, *coco_results(picture.image_id, objects, self.objects.category_ids)]
         return found
+
+    def _found(self, model: nn.Module, batch: Batch) -> list[dict[str, Tensor]]:
+        """One dict a picture. The model runs even if there is none, because the other processes of a sharded one wait for this one."""
+        images, sizes = (batch["image"], batch["size"]) if len(batch["ids"]) else _blank(batch)
+        return model(images, sizes)[: len(batch["ids"])]
 
     def score(self, predictions: list[Any]) -> dict[str, float]:
         """Average precision over the pictures that could be read."""
@@ -153,6 +155,11 @@ class Detection:
         objects = {"train_objects": sum(len(picture.objects) for picture in train.pictures), "classes": len(self.objects.classes)}
         handled = {f"train_{key}": count for key, count in train.counts.items()} | {f"valid_{key}": n for key, n in valid.counts.items()}
         return {**facts, **objects, **{key: count for key, count in handled.items() if count}, "input": [3, self.img_size, self.max_size]}
+
+
+def _blank(batch: Batch) -> tuple[Tensor, Tensor]:
+    """A picture of nothing and its size, on the batch's device."""
+    return batch["image"].new_zeros(1, 3, 64, 64), torch.tensor([[64, 64]], device=batch["size"].device)
 
 
 def _target(boxes: Tensor, masks: Tensor | None, size: Any) -> dict[str, Tensor]:

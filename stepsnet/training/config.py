@@ -181,6 +181,8 @@ class TrainConfig:
             raise UsageError(f"drop_path is {self.drop_path}, but a probability lies between 0 and 1.")
         if not 0 <= self.smoothing < 1:
             raise UsageError(f"smoothing is {self.smoothing}, but lies between 0 and 1.")
+        if self.task == "segmentation" and self.parallel == "fsdp":
+            raise UsageError("Segmentation judges pictures of unequal size one by one, which needs a whole model: take parallel=ddp.")
         if self.batch_size % self.accumulate:
             raise UsageError(f"batch_size={self.batch_size} cannot be cut into accumulate={self.accumulate} equal parts.")
 

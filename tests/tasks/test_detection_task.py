@@ -85,6 +85,12 @@ def test_a_batch_of_unreadable_pictures_has_no_loss(task: Detection) -> None:
     assert (loss.item(), model.weight.grad) == (0.0, torch.zeros(()))
 
 
+def test_a_batch_of_unreadable_pictures_finds_nothing_but_runs_the_model(task: Detection) -> None:
+    model = Listener({0: perfect(task, 0)})
+    assert task.predictions(model, task.collate([None])) == []
+    assert len(model.heard["images"]) == 1
+
+
 def perfect(task: Detection, index: int) -> dict[str, Tensor]:
     """What a perfect detector finds in a validation picture. Its masks fill their boxes, as the data's do."""
     objects = task.objects.valid.pictures[index].objects

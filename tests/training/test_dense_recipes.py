@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from stepsnet.errors import UsageError
 from stepsnet.training.config import customise
 from stepsnet.training.recipes import explain, get_recipe
 
@@ -40,3 +41,8 @@ def test_upernet_is_trained_as_swin_trains_it() -> None:
     assert (config.schedule.kind, config.schedule.power, config.schedule.warmup_iters) == ("poly", 1.0, 1500)
     assert (config.data.mask_values, 0 in config.data.void_values) == (list(range(1, 151)), True)
     assert (config.segment.channels, config.segment.auxiliary_weight) == (512, 0.4)
+
+
+def test_segmentation_is_not_sharded() -> None:
+    with pytest.raises(UsageError, match="take parallel=ddp"):
+        customise(get_recipe("mask_folder"), ["parallel=fsdp"])
