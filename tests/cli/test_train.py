@@ -179,12 +179,13 @@ def test_a_foreign_folder_is_left_alone(at_home: Path, capsys: pytest.CaptureFix
     assert [path.name for path in Path("mine").iterdir()] == ["precious.txt"]
 
 
+@pytest.mark.timeout(400)  # starts three interpreters with torch
 def test_two_processes_from_the_command_line(at_home: Path) -> None:
     """`torchrun -m stepsnet train … parallel=fsdp`: one folder, one voice, whole weights."""
     words = ["--standalone", "--nproc-per-node=2", "-m", "stepsnet", "train", "digits", *QUICK, "iters=2", "parallel=fsdp", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
     found = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *words], capture_output=True, text=True, timeout=150, check=False, env=environment
+        [sys.executable, "-m", "torch.distributed.run", *words], capture_output=True, text=True, timeout=350, check=False, env=environment
     )
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["finished"] is True

@@ -154,6 +154,7 @@ def kill_myself() -> None:
 
 
 def break_down() -> None:
+    print(f"broke down at {time.monotonic()}", flush=True)
     raise ArithmeticError("a bug on one process")
 
 
@@ -177,6 +178,7 @@ def test_when_one_process_ends_all_end(mode: str, end: Callable[[], object], tmp
     assert "rank 0 of 2 failed: " in said
 
 
+@pytest.mark.timeout(400)  # four starts of an interpreter with torch, seconds each unless others use the machine too
 def test_torchrun_names_the_rank_and_resumes_by_itself(tmp_path: Path) -> None:
     """Rank 1 is killed once; torchrun starts both again; the result equals that of two processes nobody killed."""
     found = torchrun(tmp_path / "killed", "kill", restarts=1)
@@ -189,11 +191,12 @@ def test_torchrun_names_the_rank_and_resumes_by_itself(tmp_path: Path) -> None:
     assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "undisturbed")
 
 
+@pytest.mark.timeout(400)
 def test_torchrun_ends_all_when_one_raises(tmp_path: Path) -> None:
-    began = time.monotonic()
     found = torchrun(tmp_path / "broken", "raise", restarts=0)
     assert found.returncode != 0
-    assert time.monotonic() - began < 30 + 20  # 20 for the start of the interpreters
+    (broke,) = [float(line.removeprefix("broke down at ")) for line in found.stdout.splitlines() if line.startswith("broke down at ")]
+    assert time.monotonic() - broke < 30
     assert "rank 1 of 2 failed: ArithmeticError: a bug on one process" in found.stderr
 
 
@@ -201,7 +204,7 @@ def torchrun(out: Path, end: str, restarts: int) -> subprocess.CompletedProcess[
     words = ["--nproc-per-node=2", f"--max-restarts={restarts}", f"--master-port={free_port()}"]
     return subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *words, "-m", "tests.training.test_signals", str(out), end],
-        capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[2],
+        capture_output=True, text=True, timeout=350, check=False, cwd=Path(__file__).parents[2],
     )
 
 
