@@ -20,6 +20,8 @@ lint: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/loop_overhead.py
+	$(BIN)/python benchmarks/generation.py
 
 chaos: $(INSTALLED)
 	$(BIN)/python benchmarks/chaos.py
