@@ -19,16 +19,33 @@ def cells(outcome: Outcome) -> list[str]:
 
 
 def findings(demo: Demo) -> list[str]:
-    """This seed's result in words."""
+    """This seed's result in words, and whether it is the confirmed one."""
     by_key = {outcome.key: outcome for outcome in demo.networks}
-    ranked = [by_key[key] for key in demo.ranking()]
-    places = ", then ".join(f"{outcome.label} ({100 * outcome.valid['top1']:.1f} %)" for outcome in ranked)
-    return [f"Validation accuracy under seed {demo.seed}: first {places}."]
+    ranking = demo.ranking()
+    places = ", then ".join(f"{by_key[key].label} ({100 * by_key[key].valid['top1']:.1f} %)" for key in ranking)
+    agrees = ranking.index("matched") < ranking.index("residual")
+    return [
+        f"Validation accuracy under seed {demo.seed}: first {places}.",
+        "As in the confirmation, StepsNet with matched joins is ahead of the residual network of equal depth and cost."
+        if agrees else "This is not what the confirmation found: there, StepsNet with matched joins was always ahead of the residual network.",
+    ]
 
 
-REMARKS = [
-    "Equal depth, parameters and multiply-accumulates; the networks differ in how their blocks share the channels, and nothing else.",
-]
+REMARKS = (
+    (
+        "Confirmed on seeds 5 to 9, after everything had been chosen on others: StepsNet with matched joins was ahead of the residual "
+        "network on 5 seeds of 5, StepsNet as in Eq. 5 on 4 of 5, matched joins ahead of Eq. 5 on 3 of 5. Validation accuracy (mean ± "
+        "standard error): residual 42.2 ± 6.8 %, StepsNet 65.8 ± 6.4 %, matched 76.3 ± 2.4 %. Only the first is claimed for your seed."
+    ),
+    (
+        "What it shows: in nine epochs a residual network of 48 blocks learns little where a StepsNet of equal depth, parameters and "
+        "computation learns much more, and how much of the input each still carries after every block (γ; channels that wait count)."
+    ),
+    (
+        "What it does not show: that any of them is a good way to read digits, that the gap stays with longer training or other settings "
+        "(with patches of 4×4 it nearly vanishes), or anything about large pictures and large models. docs/demo.md has all that was tried."
+    ),
+)
 
 
 def write_report(demo: Demo, out: Path) -> Path:

@@ -73,8 +73,13 @@ def test_the_better_accuracy_comes_first_and_the_loss_decides_between_equals() -
 
 
 def test_what_came_out_is_said_as_it_is() -> None:
-    (sentence, *_) = findings(demo(residual=0.9, steps=0.5, matched=0.7))
+    sentence, verdict = findings(demo(residual=0.9, steps=0.5, matched=0.7))
     assert sentence == "Validation accuracy under seed 11: first the residual (90.0 %), then the matched (70.0 %), then the steps (50.0 %)."
+    assert verdict.startswith("This is not what the confirmation found")
+
+
+def test_the_confirmed_ranking_is_recognised() -> None:
+    assert findings(demo(residual=0.4, steps=0.3, matched=0.7))[1].startswith("As in the confirmation")
 
 
 def test_leaving_early_ends_the_processes(tmp_path: Path) -> None:
