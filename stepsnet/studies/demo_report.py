@@ -27,7 +27,7 @@ def findings(demo: Demo) -> list[str]:
     return [
         f"Validation accuracy under seed {demo.seed}: first {places}.",
         "As in the confirmation, StepsNet with matched joins is ahead of the residual network of equal depth and cost."
-        if agrees else "This is not what the confirmation found: there, StepsNet with matched joins was always ahead of the residual network.",
+        if agrees else "This is not what the confirmation found: there, StepsNet with matched joins was ahead of the residual network.",
     ]
 
 
