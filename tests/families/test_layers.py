@@ -60,7 +60,7 @@ def test_where_single_parameters_belong(name: str, parameter: str, layer: int) -
             super().__init__()
             self.gain = nn.Parameter(torch.ones(()))
 
-    assert layer_ids(create_model(name, join=Gain()))[parameter] == layer
+    assert layer_ids(create_model(name, join=lambda *_widths: Gain()))[parameter] == layer
 
 
 @every_model
