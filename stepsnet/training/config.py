@@ -59,7 +59,7 @@ class OptimConfig:
 class ScheduleConfig:
     """The `schedule.*` keys: the learning rate over the steps, as a share of its peak."""
 
-    kind: Literal["cosine", "poly", "constant"] = "cosine"
+    kind: Literal["cosine", "poly", "steps", "constant"] = "cosine"
     warmup_epochs: float = 0.0
     """Linear warm-up; the longer of this and `warmup_iters` holds."""
     warmup_iters: int = 0
@@ -69,11 +69,15 @@ class ScheduleConfig:
     """The last step's share."""
     power: float = 1.0
     """Exponent of `poly`."""
+    drops: tuple[float, float] = (2 / 3, 11 / 12)
+    """`steps`: the parts of the run after which the rate falls to a tenth; detection's 1× schedule: epochs 8 and 11 of 12."""
 
     def __post_init__(self) -> None:
         for key in ("warmup_epochs", "warmup_iters", "start", "end"):
             if getattr(self, key) < 0:
                 raise UsageError(f"schedule.{key} is {getattr(self, key)}, but cannot be negative.")
+        if not 0 <= self.drops[0] <= self.drops[1] <= 1:
+            raise UsageError(f"schedule.drops is {self.drops}, but names two growing parts of the run between 0 and 1.")
 
 
 @dataclass(frozen=True, kw_only=True)

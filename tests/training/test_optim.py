@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from stepsnet.errors import UsageError
 from stepsnet.families import create_model, layer_ids
 from stepsnet.families.model import Model
 from stepsnet.training.config import OptimConfig, ScheduleConfig
@@ -92,3 +93,16 @@ def test_the_model_gets_its_own_weights_back_to_the_bit() -> None:
     with average.in_the_model():
         assert torch.equal(model.weight, before)
     assert torch.equal(model.weight, torch.full_like(before, math.pi))
+
+
+def test_the_rate_of_detection_falls_to_a_tenth_twice() -> None:
+    config = ScheduleConfig(kind="steps", warmup_iters=2, start=0.5)
+    shares = [lr_share(config, step, 24, 2) for step in range(24)]
+    assert shares[:3] == [0.5, 0.75, 1.0]
+    assert [step for step in range(3, 24) if shares[step] < shares[step - 1]] == [16, 22]  # epochs 8 and 11 of 12
+    assert shares[-1] == pytest.approx(0.01)
+
+
+def test_drops_out_of_order_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"schedule\.drops"):
+        ScheduleConfig(kind="steps", drops=(0.9, 0.5))
