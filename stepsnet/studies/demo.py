@@ -137,10 +137,8 @@ def run_demo(
                 for future in done:
                     future.result()  # what went wrong in one process ends the demo here
         except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
             for process in set(multiprocessing.active_children()) - others:
-                process.kill()
-                process.join()
+                process.kill()  # the pool, finding itself broken, gives up what waits, and leaving it waits for its processes
             if isinstance(error, BrokenProcessPool):
                 raise RunFailed("One of the training processes was killed from outside, perhaps for lack of memory.") from error
             raise
