@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepsnet.paper import Comparison, Table
 
 SUMMARY = "reprint a table of the paper beside our own counts"
 DESCRIPTION = """\
@@ -50,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(comparison.holds for _, comparisons in results for comparison in comparisons) else 1
 
 
-def show(table: Any, comparisons: list[Any]) -> None:
+def show(table: Table, comparisons: list[Comparison]) -> None:
     from stepsnet.cli.numbers import print_table
 
     print(f"Table {table.name.removeprefix('table')}. {table.title}" + (f". {table.note}" if table.note else ""))
@@ -67,7 +70,7 @@ def show(table: Any, comparisons: list[Any]) -> None:
     print()
 
 
-def plan_cells(comparison: Any) -> list[str]:
+def plan_cells(comparison: Comparison) -> list[str]:
     from stepsnet.cli.numbers import format_cost
 
     row = comparison.row
@@ -76,7 +79,7 @@ def plan_cells(comparison: Any) -> list[str]:
     return [row.label, row.model, row.printed["plan"], MARKS[comparison.verdicts["plan"]], ours, *format_cost(comparison.ours)]
 
 
-def count_cells(comparison: Any) -> list[str]:
+def count_cells(comparison: Comparison) -> list[str]:
     row, ours, verdicts = comparison.row, comparison.ours, comparison.verdicts
     cells = [row.label, row.model, ours["plan"]]
     for column in ("blocks", "layers"):
