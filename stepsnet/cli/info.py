@@ -19,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="a model of `stepsnet models`")
     parser.add_argument("--plan", help="another plan for it, or a number of steps")
     parser.add_argument("--img-size", type=int, help="count at this picture size (default: the model's own)")
-    parser.add_argument("--join", choices=("plain", "matched"), help="how a fresh slice joins (default: plain, Eq. 5)")
+    joins = ("plain", "matched", "matched_grad", "gain", "gain_matched")
+    parser.add_argument("--join", choices=joins, help="how a fresh slice joins (default: plain, Eq. 5)")
     parser.add_argument("--macro", choices=("steps", "reverse"), help="narrow to wide (Eq. 5, default) or the reverse (Eq. 6)")
     parser.add_argument("--json", action="store_true", help="print one object instead")
 

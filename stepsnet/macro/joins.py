@@ -23,7 +23,11 @@ class PlainJoin(nn.Module):
         self.channel_dim = channel_dim
 
     def forward(self, y: Tensor, x: Tensor) -> Tensor:
-        return torch.cat((y, x), self.channel_dim)
+        return torch.cat((y, self.scaled(y, x)), self.channel_dim)
+
+    def scaled(self, y: Tensor, x: Tensor) -> Tensor:  # noqa: ARG002
+        """x_i as it stands beside y."""
+        return x
 
 
 class MatchedJoin(PlainJoin):
@@ -34,20 +38,56 @@ class MatchedJoin(PlainJoin):
     and has no parameters; it is computed and applied in fp32 (or wider), and where x_i is zero it stays zero.
     """
 
-    def forward(self, y: Tensor, x: Tensor) -> Tensor:
-        return super().forward(y, (x * self.factor(y, x)).to(x.dtype))
+    def scaled(self, y: Tensor, x: Tensor) -> Tensor:
+        return (x * self.factor(y, x)).to(x.dtype)
 
     @torch.no_grad()
     def factor(self, y: Tensor, x: Tensor) -> Tensor:
+        return self.ratio(y, x)
+
+    def ratio(self, y: Tensor, x: Tensor) -> Tensor:
         y_rms, x_rms = self.rms(y), self.rms(x)
-        return torch.where(x_rms > 0, y_rms / x_rms, 0.0)
+        there = x_rms > 0  # asked twice, so that a gradient finds no division by zero either
+        return torch.where(there, y_rms / torch.where(there, x_rms, 1.0), 0.0)
 
     def rms(self, z: Tensor) -> Tensor:
         wide = torch.promote_types(z.dtype, torch.float32)
         return torch.linalg.vector_norm(z, dim=self.channel_dim, keepdim=True, dtype=wide) / z.shape[self.channel_dim] ** 0.5
 
 
-JOINS: dict[str, type[PlainJoin]] = {"plain": PlainJoin, "matched": MatchedJoin}
+class DifferentiableMatchedJoin(MatchedJoin):
+    """The matched join with a factor that carries its gradient: y learns through x_i's size, and x_i's own size gets no gradient."""
+
+    def factor(self, y: Tensor, x: Tensor) -> Tensor:
+        return self.ratio(y, x)
+
+
+class GainJoin(PlainJoin):
+    """[y_{i-1}, g x_i], with one learned gain g for each slice, starting at 1: Eq. 5 before training."""
+
+    def __init__(self, channel_dim: int = -1) -> None:
+        super().__init__(channel_dim)
+        self.gain = nn.Parameter(torch.empty(1))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.gain)
+
+    def scaled(self, y: Tensor, x: Tensor) -> Tensor:
+        return super().scaled(y, x) * self.gain.to(x.dtype)
+
+
+class MatchedGainJoin(GainJoin, MatchedJoin):
+    """[y_{i-1}, g s x_i]: a learned gain that starts matched."""
+
+
+JOINS: dict[str, type[PlainJoin]] = {
+    "plain": PlainJoin,
+    "matched": MatchedJoin,
+    "matched_grad": DifferentiableMatchedJoin,
+    "gain": GainJoin,
+    "gain_matched": MatchedGainJoin,
+}
 
 
 def resolve_join(join: Join) -> JoinDesign:

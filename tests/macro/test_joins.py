@@ -117,6 +117,36 @@ def test_the_gain_of_a_join_learns() -> None:
     assert gradient.tolist() == [1.0]
 
 
+def test_the_matched_factor_with_gradient_has_the_same_value_and_ignores_the_size_of_the_slice() -> None:
+    y, x = torch.randn(2, 4, requires_grad=True), torch.randn(2, 6, requires_grad=True)
+    joined = StepsNet(identities(2), [4, 10], join="matched_grad").joins[0](y, x)
+    assert torch.equal(joined, MatchedJoin()(y, x))
+    (joined[:, 4:] * torch.randn(2, 6)).sum().backward()
+    assert y.grad is not None
+    assert x.grad is not None
+    assert torch.count_nonzero(y.grad) == 8  # through the factor alone
+    torch.testing.assert_close((x.grad * x).sum(1), torch.zeros(2), atol=1e-5, rtol=0)  # growing x_i along itself changes nothing
+
+
+def test_the_matched_factor_with_gradient_takes_a_zero_slice() -> None:
+    y, x = torch.randn(2, 4, requires_grad=True), torch.zeros(2, 6, requires_grad=True)
+    StepsNet(identities(2), [4, 10], join="matched_grad").joins[0](y, x).sum().backward()
+    assert y.grad is not None
+    assert x.grad is not None
+    assert y.grad.isfinite().all()
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(("name", "start"), [("gain", "plain"), ("gain_matched", "matched")])
+def test_a_learned_gain_starts_as_its_join_without_one_and_scales_the_slice(name: str, start: str) -> None:
+    y, x = torch.randn(2, 4), torch.randn(2, 6)
+    learned = StepsNet(identities(2), [4, 10], join=name).joins[0]
+    without = StepsNet(identities(2), [4, 10], join=start).joins[0](y, x)
+    assert torch.equal(learned(y, x), without)
+    torch.nn.init.constant_(learned.get_parameter("gain"), 3.0)
+    torch.testing.assert_close(learned(y, x), torch.cat((y, 3.0 * without[:, 4:]), 1))
+
+
 def test_an_unknown_join_gets_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"no join 'mached'; nearest: matched; known are plain, matched, a module"):
+    with pytest.raises(UsageError, match=r"no join 'mached'; nearest: matched, .*; known are plain, matched, .*gain_matched, a module"):
         StepsNet(identities(2), [1, 2], join="mached")
