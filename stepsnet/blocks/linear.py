@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 
@@ -12,6 +14,15 @@ class Linear(nn.Linear):
         nn.init.trunc_normal_(self.weight, std=0.02)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+
+    def start_xavier(self) -> None:
+        """Glorot's uniform initialisation, wider where layers are narrow: the variance of what flows through is kept, forward and back."""
+        self.reset_parameters()
+        nn.init.xavier_uniform_(self.weight)
+
+
+INITS: dict[str, Callable[[Linear], None]] = {"own": Linear.reset_parameters, "xavier": Linear.start_xavier}
+"""How the linear layers of a model start: the family's own way, or another."""
 
 
 class Conv2d(nn.Conv2d):

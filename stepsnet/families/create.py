@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from stepsnet.blocks.designs import ResidualLike
+from stepsnet.blocks.linear import INITS
 from stepsnet.cost import Cost, count_cost
 from stepsnet.errors import UsageError, nearest
 from stepsnet.families.files import load_weights, read_header
@@ -33,6 +34,7 @@ class ModelOptions(TypedDict, total=False):
     join: Join | None
     macro: str | None
     residual: ResidualLike | None
+    init: str | None
     num_classes: int | None
     img_size: int | tuple[int, int] | None
     patch_size: int | None
@@ -81,18 +83,25 @@ def create_model(
 
     Options are those of the family's class, in front of all `plan`, `join`, `macro`, `num_classes`, `img_size`, `patch_size`,
     `window_size`, `in_chans`, `drop_path_rate`, `global_pool` and `residual`; one that the family does not have is refused with the
-    nearest that it has. `features_only` gives a backbone that returns a list of maps (B, C, H, W), `out_indices` which of them.
-    `checkpoint_path` loads weights. With `device="meta"` nothing is allocated: `to_empty(device=…)` and `reset_parameters()` fill it.
+    nearest that it has. `init` is how linear layers start: the family's "own" way, or "xavier". `features_only` gives a backbone that
+    returns a list of maps (B, C, H, W), `out_indices` which of them. `checkpoint_path` loads weights. With `device="meta"` nothing is
+    allocated: `to_empty(device=…)` and `reset_parameters()` fill it.
     """
     variant = get_variant(name)
-    known = list(inspect.signature(variant.family).parameters)
+    known = [*inspect.signature(variant.family).parameters, "init"]
     for option in options:
         if option not in known:
             raise UsageError(f"{name} has no option '{option}'{nearest(option, known)}; its options: {', '.join(known)}")
     chosen = variant.options | {key: value for key, value in options.items() if value is not None}
+    init = str(chosen.pop("init", "own"))
+    if init not in INITS:
+        raise UsageError(f"there is no init '{init}'{nearest(init, INITS)}; known are {', '.join(INITS)}")
     device = torch.device(device) if device is not None else torch.get_default_device()
     with device:
         model = variant.family(**chosen).to(device)  # parts handed in, such as a join, may come from elsewhere
+    if init != "own":
+        model.init = chosen["init"] = init
+        model.reset_parameters()
     model.default_cfg = describe(variant, model, chosen)
     if checkpoint_path is not None:
         load_weights(model, checkpoint_path)

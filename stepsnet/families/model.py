@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from stepsnet.blocks.linear import INITS, Linear
 from stepsnet.cost import Cost
 from stepsnet.errors import UsageError
 from stepsnet.families.build import Net
@@ -25,6 +26,7 @@ class Model(nn.Module, ABC):
     def __init__(self) -> None:
         super().__init__()
         self.default_cfg: dict[str, Any] = {}
+        self.init = "own"
 
     @property
     def plan(self) -> str:
@@ -72,10 +74,12 @@ class Model(nn.Module, ABC):
         """Start the parameters the model holds itself (tokens, positions); its submodules start themselves."""
 
     def reset_parameters(self) -> None:
-        """Start over, every submodule its own way; fills a model that was made on the meta device."""
+        """Start over, every submodule its own way, linear layers as `init` says; fills a model that was made on the meta device."""
         for name, module in self.named_modules():
             reset = self.init_own_parameters if module is self else getattr(module, "reset_parameters", None)
-            if callable(reset):
+            if isinstance(module, Linear):
+                INITS[self.init](module)
+            elif callable(reset):
                 reset()
             elif any(True for _ in module.parameters(recurse=False)):
                 raise UsageError(f"{name} ({type(module).__name__}) holds parameters but has no reset_parameters() to start them")
