@@ -92,8 +92,17 @@ def evaluate_run(
     config = customise_resumed(dataclasses.replace(rundir.read_config(folder), parallel="none"), words, allowed)
     if ema and not config.optim.ema:
         raise UsageError(f"{folder} kept no average of its weights: it was trained with optim.ema=0.")
-    task = task_of(config)
+    task, model = trained_model(folder, config, ema=ema)
     processes = Processes(device=choose_device(config.device))
+    batches = ValidationBatches(task, config.eval.batch_size or config.batch_size, config.workers, processes)
+    found = evaluate(model.to(processes.device), task, through(batches), processes, lambda: autocast(config, processes), keep=keep)
+    assert found is not None  # nobody can ask to stop
+    return found
+
+
+def trained_model(folder: Path, config: TrainConfig, *, ema: bool = False) -> tuple[Task, Model]:
+    """The task of the run in `folder` and its model with the final weights, or those of its latest checkpoint."""
+    task = task_of(config)
     final = folder / (rundir.WEIGHTS_EMA if ema else rundir.WEIGHTS)
     if final.exists() and isinstance(task, DenseTask):
         model = model_of(config, task, pretrained=False)
@@ -105,10 +114,7 @@ def evaluate_run(
         read_weights(checkpoint, model_tensors(model), ema=ema)
     else:
         raise UsageError(f"{folder} has neither final weights nor a checkpoint yet.")
-    batches = ValidationBatches(task, config.eval.batch_size or config.batch_size, config.workers, processes)
-    found = evaluate(model.to(processes.device), task, through(batches), processes, lambda: autocast(config, processes), keep=keep)
-    assert found is not None  # nobody can ask to stop
-    return found
+    return task, model
 
 
 def preview(config: TrainConfig) -> dict[str, Any]:
