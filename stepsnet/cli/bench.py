@@ -1,0 +1,185 @@
+"""`stepsnet bench speed|memory|depth`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+SUMMARY = "measure speed and memory side by side: against timm, the plain baseline, other runtimes, over depth"
+DESCRIPTION = """\
+Measures models in one process, in turns (A B C, B C A, …), after a warm-up, and prints the ratio first: how many times as fast as the
+reference, median over the rounds, with its lower quartile. Also the achieved share of this machine's fastest matrix product.
+
+  speed   MODELS against --against (the first rival is the reference), or several models against the first of them
+  memory  growth of total memory from the first --batch to the last (Figure 6d), and the exact bytes saved for backward
+  depth   time and memory against depth and width, with fitted exponents; with --table 5b the paper's Figures 6c and 6d
+
+  stepsnet bench speed swin_tiny --against timm --batch 8 32 --mode inference training
+  stepsnet bench speed steps_deit_small --against baseline          the plain network of the same cost
+  stepsnet bench speed swin_tiny --against eager --dtype bf16       itself in fp32
+  stepsnet bench speed swin_tiny --against timm onnxruntime openvino --compile
+  stepsnet bench speed deit_tiny steps_deit_tiny deit_small steps_deit_small --out bench/deit
+  stepsnet bench memory swin_deep_d96 steps_swin_deep_d96
+  stepsnet bench depth deit_tiny steps_deit_tiny --mode training
+  stepsnet bench depth --table 5b --out bench/table5b
+
+A model is a name of `stepsnet models`, a run's folder or a saved file. Rivals: timm (the same network with the same weights), baseline
+(the plain network a Steps model is registered beside), eager (the same model in fp32, untouched), onnxruntime and openvino (the same
+model, exported). An otherwise idle machine gives the narrowest quartiles."""
+
+FEWEST_ROUNDS = 7
+RIVALS = ("timm", "baseline", "eager", "onnxruntime", "openvino")
+ONLY_FOR = {
+    "against": ("speed",), "dtype": ("speed",), "compile": ("speed",), "fold": ("speed",), "channels_last": ("speed",), "alike": ("speed",),
+    "depths": ("depth",), "widths": ("depth",), "table": ("depth",), "rounds": ("speed", "depth"),
+}  # fmt: skip
+DEFAULT_BATCH = {"speed": [8], "memory": [32, 64], "depth": [4]}
+DEFAULT_MODE = {"speed": ["inference"], "memory": ["training"], "depth": ["inference"]}
+DEFAULT_MODELS = {"depth": ["deit_tiny", "steps_deit_tiny"]}
+DEFAULT_ROUNDS = 9
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=("speed", "memory", "depth"), help="what to measure")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="names, run folders or saved files")
+    parser.add_argument("--against", nargs="+", choices=RIVALS, metavar="RIVAL", help=", ".join(RIVALS) + "; the first is the reference")
+    parser.add_argument("--batch", nargs="+", type=int, metavar="N", help="batch sizes (default: 8; memory 32 64; depth 4)")
+    parser.add_argument("--mode", nargs="+", choices=("inference", "training"), help="default: inference; memory: training")
+    parser.add_argument("--dtype", nargs="+", choices=("fp32", "bf16"), help="precisions (default: fp32); training in bf16 is by autocast")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"at least {FEWEST_ROUNDS} (default: {DEFAULT_ROUNDS})")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of torch (default: what it uses)")
+    parser.add_argument("--compile", action="store_true", help="ours compiled, block by block")
+    parser.add_argument("--fold", action="store_true", help="ours with batch norms folded into convolutions (inference)")
+    parser.add_argument("--channels-last", action="store_true", help="ours in channels-last memory")
+    parser.add_argument("--alike", action="store_true", help="--compile and --channels-last for timm's model, too")
+    parser.add_argument("--depths", nargs="*", type=int, metavar="N", help="`depth`: numbers of blocks (default: 12 24 48 96 192; nothing: none)")
+    parser.add_argument("--widths", nargs="*", type=int, metavar="N", help="`depth`: widths (default: 192 384 768; nothing: none)")
+    parser.add_argument("--table", choices=("5a", "5b"), help="`depth`: the paper's networks of fixed width (5a) or fixed FLOPs (5b)")
+    parser.add_argument("--out", metavar="DIR", help="write result.json, figures and report.html there")
+    parser.add_argument("--json", action="store_true", help="print one object instead of tables")
+
+
+def run(args: argparse.Namespace) -> int:
+    from stepsnet.bench import threads
+    from stepsnet.cli.console import print_json
+    from stepsnet.cli.numbers import print_table
+    from stepsnet.report.bench_tables import findings, machine_line, tables_of, timed_lines
+
+    _check(args)
+    with threads(args.threads):
+        document: dict[str, Any] = {"command": command_line(args), **MEASURES[args.what](args)}
+    report = None
+    if args.out:
+        from stepsnet.report.bench import bench_report
+
+        report = bench_report(document, Path(args.out))
+    if args.json:
+        print_json(document)
+        return 0
+    print("\n".join([*findings(document), ""]))
+    for table in tables_of(document):
+        print_table(table.columns, table.rows, left=table.left)
+    print("\n".join([machine_line(document), *timed_lines(document)]))
+    if report is not None:
+        print(f"Figures and tables: {report}")
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """What does not go together, before anything is computed; and the defaults of each kind of measurement."""
+    from stepsnet.errors import UsageError
+
+    for option, kinds in ONLY_FOR.items():
+        if getattr(args, option) not in (None, False) and args.what not in kinds:
+            raise UsageError(f"--{option.replace('_', '-')} is for `stepsnet bench {' and '.join(kinds)}`, not for {args.what}.")
+    if args.table and args.models:
+        raise UsageError(f"--table {args.table} names its models itself; leave out {', '.join(args.models)}.")
+    args.models = args.models or DEFAULT_MODELS.get(args.what, [])
+    if not args.models:
+        raise UsageError(f"stepsnet bench {args.what} needs at least one model, such as steps_deit_tiny; `stepsnet models` lists them all.")
+    args.batch, args.mode = args.batch or DEFAULT_BATCH[args.what], args.mode or DEFAULT_MODE[args.what]
+    args.dtype, args.rounds = args.dtype or ["fp32"], DEFAULT_ROUNDS if args.rounds is None else args.rounds
+    if args.rounds < FEWEST_ROUNDS:
+        raise UsageError(f"--rounds {args.rounds} is too few for quartiles; give at least {FEWEST_ROUNDS}.")
+    if min(args.batch) < 1 or (args.threads is not None and args.threads < 1):
+        raise UsageError("--batch and --threads count from 1.")
+    if args.what == "memory" and len(args.batch) < 2:
+        raise UsageError(f"--batch {args.batch[0]} alone shows no growth; give two sizes, as --batch 32 64.")
+    if args.what == "depth" and len(args.batch) > 1:
+        raise UsageError(f"`stepsnet bench depth` has one batch size; choose one of {', '.join(map(str, args.batch))}.")
+    if args.fold and "training" in args.mode:
+        raise UsageError("--fold is for inference: a batch norm folded into its convolution no longer learns; leave out --mode training.")
+    if not args.against and args.alike:
+        raise UsageError("--alike readies timm's model as ours: it needs --against timm.")
+
+
+def command_line(args: argparse.Namespace) -> str:
+    """The command that measures the same again, defaults written out."""
+    words = ["stepsnet", "bench", args.what, *(args.models if not args.table else [])]
+    for option, value in vars(args).items():
+        if option in ("what", "models", "json", "out") or value in (None, False) or args.what not in ONLY_FOR.get(option, (args.what,)):
+            continue
+        words.append(f"--{option.replace('_', '-')}")
+        words += [] if value is True else [str(item) for item in (value if isinstance(value, list) else [value])]
+    return shlex.join(words)
+
+
+def _speed(args: argparse.Namespace) -> dict[str, Any]:
+    from stepsnet.bench import SpeedSettings, run_speed
+    from stepsnet.cli.console import progress
+    from stepsnet.cli.subjects import find_model
+
+    models = {word: find_model(word) for word in dict.fromkeys(args.models)}
+    settings = SpeedSettings(
+        against=tuple(args.against or ()), batches=tuple(args.batch), modes=tuple(args.mode), dtypes=tuple(args.dtype), rounds=args.rounds,
+        compile=args.compile, fold=args.fold, channels_last=args.channels_last, alike=args.alike,
+    )  # fmt: skip
+    with progress("timing", settings.count_passes(len(models)), "passes") as bar:
+        document = run_speed(models, settings, tick=bar.advance)
+    accuracy = printed_accuracy()
+    names = {one["model"] for case in document["cases"] for one in case["contenders"]}
+    return document | {"accuracy": {name: accuracy[name] for name in sorted(names) if name in accuracy}}
+
+
+def _memory(args: argparse.Namespace) -> dict[str, Any]:
+    from stepsnet.bench import Subject, run_memory
+    from stepsnet.cli.console import progress
+    from stepsnet.cli.subjects import weights_file
+
+    subjects = [Subject(word, weights_file(word)) for word in dict.fromkeys(args.models)]
+    with progress("measuring", len(subjects) * len(args.mode) * len(args.batch), "processes") as bar:
+        return run_memory(subjects, batches=args.batch, modes=args.mode, tick=bar.advance)
+
+
+def _depth(args: argparse.Namespace) -> dict[str, Any]:
+    from stepsnet.bench import run_growth, run_rows
+    from stepsnet.bench.growth import DEPTHS, WIDTHS
+    from stepsnet.cli.console import progress
+    from stepsnet.paper import TABLES
+
+    if args.table:
+        rows: dict[str, list[tuple[str, float | None]]] = {}
+        for row in TABLES[f"table{args.table}"].rows:
+            rows.setdefault(row.label, []).append((row.model, float(row.printed["result"])))
+        passes = len(args.mode) * sum(map(len, rows.values())) * (args.rounds + 1)
+        with progress("timing", passes, "passes") as bar:
+            return run_rows(rows, modes=args.mode, batch=args.batch[0], rounds=args.rounds, tick=bar.advance)
+    depths, widths = (DEPTHS if args.depths is None else args.depths), (WIDTHS if args.widths is None else args.widths)
+    passes = len(args.models) * len(args.mode) * (len(depths) + len(widths)) * (args.rounds + 1)
+    with progress("timing", passes, "passes") as bar:
+        return run_growth(
+            args.models, depths=depths, widths=widths, modes=args.mode, batch=args.batch[0], rounds=args.rounds, tick=bar.advance
+        )
+
+
+MEASURES = {"speed": _speed, "memory": _memory, "depth": _depth}
+
+
+def printed_accuracy() -> dict[str, float]:
+    """Top-1 of every model the paper prints one for, under the settings we register."""
+    from stepsnet.paper import TABLES
+
+    rows = [row for name in ("table1", "table5a", "table5b") for row in TABLES[name].rows]
+    return {row.model: float(row.printed["result"]) for row in rows if not row.options}

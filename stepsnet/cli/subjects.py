@@ -1,0 +1,33 @@
+"""Models as the command line takes them: a registered name, the folder of a finished run, or a saved file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepsnet.families import Model
+
+
+def weights_file(word: str) -> Path | None:
+    """The file a word stands for; None for a registered name. A word that is neither is answered with the nearest names."""
+    from stepsnet.errors import UsageError
+    from stepsnet.families import get_variant, list_models
+    from stepsnet.training.rundir import WEIGHTS
+
+    path = Path(word).expanduser()
+    if word in list_models() or not path.exists():
+        get_variant(word)
+        return None
+    file = path / WEIGHTS if path.is_dir() else path
+    if not file.is_file():
+        raise UsageError(f"{path} has no {WEIGHTS}: it is no run, or one that is not finished yet.")
+    return file
+
+
+def find_model(word: str) -> Model:
+    """The model of a name, newly made, or of a folder or file, with its weights."""
+    from stepsnet.families import create_model, load_model
+
+    file = weights_file(word)
+    return create_model(word) if file is None else load_model(file)

@@ -1,0 +1,151 @@
+"""A benchmark's page and pictures, from its JSON alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepsnet.report.bench_tables import case_name, findings, machine_line, tables_of, timed_lines
+from stepsnet.report.figures import Line, bar_chart, figure_svg, line_chart, save_figure, scatter_chart
+from stepsnet.report.html import figures, page, paragraph, preformatted, section, table, write
+from stepsnet.report.palette import RESIDUAL, SERIES, STEPS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLES = {"speed": "Speed", "memory": "Memory", "depth": "How cost grows"}
+
+
+def bench_report(document: Mapping[str, Any], folder: Path) -> Path:
+    """Write result.json, the pictures and report.html into a folder, which is made if need be; the path of the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / "result.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    drawn = bench_figures(document)
+    for name, (_, figure) in drawn.items():
+        save_figure(figure, folder / f"{name}.png")
+    sections = [
+        section("What came out", *map(paragraph, findings(document))),
+        section("Figures", figures(*((caption, figure_svg(figure)) for caption, figure in drawn.values()))),
+        *(section(each.title, table(each.columns, each.rows, left=each.left)) for each in tables_of(document)),
+        section("What is timed", *map(paragraph, timed_lines(document)), paragraph(ABOUT[document["benchmark"]])),
+        section("Command", preformatted(document["command"])) if "command" in document else "",
+    ]
+    return write(folder / "report.html", page(TITLES[document["benchmark"]], machine_line(document), sections))
+
+
+ABOUT = {
+    "speed": "The contenders of a case take turns in one process, each round beginning with another. A ratio is the reference's time over "
+    "the contender's in the same round; above 1 the contender is faster. GFLOP/s count two for each of our multiply-accumulates, "
+    "three times as many in a training step.",
+    "memory": "A peak is that of a process of its own which makes the model and runs two passes. Bytes saved for backward are counted by "
+    "watching what autograd saves: every storage once, without parameters, buffers and inputs.",
+    "depth": "Exponents are fitted by least squares to logarithms, with their standard error. Attention costs 2N²C beside the 12NC² of the "
+    "linear layers (Eq. 3), so MACs grow a little slower than the square of the width, and at small widths time grows slower still: "
+    "there it goes to norms, activations and calls, which are linear in the width or constant.",
+}
+
+
+def bench_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]:
+    """Name of the file: (caption, picture)."""
+    draw = {"speed": _speed_figures, "memory": _memory_figures, "depth": _depth_figures}
+    return draw[document["benchmark"]](document)
+
+
+def _speed_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]:
+    drawn = {}
+    ratios = [(case, one) for case in document["cases"] for one in case["contenders"][1:]]
+    if ratios and document["settings"]["against"]:
+        labels = [f"{case_name(case)}: {one['label']}" if len(case["contenders"]) > 2 else case_name(case) for case, one in ratios]
+        spreads = [(one["ratio"]["upper"] - one["ratio"]["lower"]) / 2 for _, one in ratios]
+        drawn["ratio"] = ("Speed over the reference's", bar_chart(
+            labels, [one["ratio"]["median"] for _, one in ratios], errors=spreads, y_label="times as fast",
+            title=f"Speed against {ratios[0][0]['contenders'][0]['label']}", note="medians over rounds; bars of half the distance between the quartiles",
+        ))
+    for case in document["cases"]:
+        if len({one["macs"] for one in case["contenders"]}) > 2 and len({one["model"] for one in case["contenders"]}) > 2:
+            drawn |= _throughput(case, document.get("accuracy", {}))
+    return drawn
+
+
+def _throughput(case: Mapping[str, Any], accuracy: Mapping[str, float]) -> dict[str, tuple[str, Figure]]:
+    """Figure 6a: what a model costs and what it brings, against its speed, residual and Steps apart."""
+    name = f"{case['mode']}_{case['batch']}_{case['dtype']}"
+    title = f"{case['mode'].capitalize()}, batch {case['batch']}, {case['dtype']}"
+    unit = f"{case['unit']} a second"
+    drawn = {f"macs_{name}": ("Throughput against cost", _kinds(
+        case["contenders"], lambda one: one["macs"] / 1e9, lambda one: one["throughput"], title=title,
+        x_label="MACs of one input, G", y_label=unit,
+    ))}
+    known = [one for one in case["contenders"] if one["model"] in accuracy]
+    if len(known) > 1:
+        drawn[f"accuracy_{name}"] = ("Accuracy against throughput (Figure 6a)", _kinds(
+            known, lambda one: one["throughput"], lambda one: accuracy[one["model"]], title=title,
+            x_label=unit, y_label="top-1 %, as the paper prints it",
+        ))
+    return drawn
+
+
+def _kinds(contenders: Sequence[Mapping[str, Any]], x: Any, y: Any, *, title: str, x_label: str, y_label: str) -> Figure:
+    kinds = {"residual": ([one for one in contenders if "steps" not in one["model"]], RESIDUAL),
+             "Steps": ([one for one in contenders if "steps" in one["model"]], STEPS)}  # fmt: skip
+    present = {label: (ones, color) for label, (ones, color) in kinds.items() if ones}
+    points = [Line(label, [x(one) for one in ones], [y(one) for one in ones], color) for label, (ones, color) in present.items()]
+    words = [[one["model"] for one in ones] for ones, _ in present.values()]
+    return scatter_chart(points, title=title, x_label=x_label, y_label=y_label, log_x=True, annotate=words)
+
+
+def _memory_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]:
+    drawn = {}
+    grown = [row for row in document["rows"] if row["growth"] is not None]
+    if grown:
+        first, last = grown[0]["batches"][0], grown[0]["batches"][-1]
+        drawn["growth"] = ("Growth of total memory (Figure 6d)", bar_chart(
+            [_row_name(row) for row in grown], [row["growth"] / 1e6 for row in grown], colors=[_color(row["model"]) for row in grown],
+            title=f"Growth of total memory, batch {first} to {last}", y_label="MB", note="peaks of resident memory, each in its own process",
+        ))
+    saved = [row for row in document["rows"] if row["saved_per_input"] is not None]
+    if saved:
+        drawn["saved"] = ("Saved for the backward pass", bar_chart(
+            [row["model"] for row in saved], [row["saved_per_input"] / 1e6 for row in saved], title="Saved for the backward pass",
+            colors=[_color(row["model"]) for row in saved], y_label="MB an input", note="counted: every storage that autograd saves, once",
+        ))
+    return drawn
+
+
+def _row_name(row: Mapping[str, Any]) -> str:
+    return f"{row['model']}, {row['mode']}"
+
+
+def _color(model: str) -> str:
+    return STEPS if "steps" in model.lower() else RESIDUAL
+
+
+def _depth_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]:
+    drawn = {}
+    kinds = dict.fromkeys((series["varies"], series["mode"], series["batch"]) for series in document["series"])
+    for varies, mode, batch in kinds:
+        together = [series for series in document["series"] if (series["varies"], series["mode"]) == (varies, mode)]
+        title = f"{mode.capitalize()}, batch {batch}"
+        fitted = bool(together[0]["laws"])  # exponents are straight lines on two logarithmic axes
+        time = [_line(series, lambda point: 1000 * point["time"]["median"], "time", number) for number, series in enumerate(together)]
+        memory = [_line(series, lambda point: point["saved_per_input"] / 1e6, "memory", number) for number, series in enumerate(together)]
+        rate = [_line(series, lambda point: point["throughput"], "", number) for number, series in enumerate(together)]
+        if fitted:
+            drawn[f"time_{varies}_{mode}"] = (f"Time against {varies}", line_chart(
+                time, title=title, x_label=varies, y_label="ms a batch, median", log_x=True, log_y=True))
+        else:
+            drawn[f"throughput_{varies}_{mode}"] = ("Throughput against depth (Figure 6c)", line_chart(
+                rate, title=title, x_label="blocks", y_label="images a second"))
+        drawn[f"memory_{varies}_{mode}"] = (f"Memory against {varies}" + ("" if fitted else " (Figure 6d)"), line_chart(
+            memory, title="Saved for the backward pass", x_label=varies, y_label="MB an input", log_x=fitted, log_y=fitted))
+    return drawn
+
+
+def _line(series: Mapping[str, Any], value: Any, law: str, number: int) -> Line:
+    exponent = f", exponent {series['laws'][law]['exponent']:.2f}" if law in series["laws"] else ""
+    points = series["points"]
+    named = {"Swin": RESIDUAL, "DeiT": RESIDUAL, "Steps-Swin": STEPS, "Steps-DeiT": STEPS}
+    color = named.get(series["label"], SERIES[number % len(SERIES)])
+    return Line(f"{series['label']}{exponent}", [point["at"] for point in points], [value(point) for point in points], color)
