@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from stepsnet.analysis.shortcut import measure
-from stepsnet.analysis.states import has_steps
+from stepsnet.analysis.states import macro_nets
 
 GAMMA = "gamma.jsonl"
 
@@ -72,7 +72,7 @@ class GammaRecorder:
         self._began = time.perf_counter()
         self._path = state.out / GAMMA
         sharded = any(isinstance(parameter, DTensor) for parameter in state.model.parameters())
-        self._watching = has_steps(state.model) and not sharded
+        self._watching = bool(macro_nets(state.model)) and not sharded
         if not self._watching:
             return
         lines = _lines_until(self._path, state.step)

@@ -1,4 +1,4 @@
-"""The state of a residual network after every block, seen through hooks.
+"""The state of a residual network before and after every block, seen through hooks.
 
 z_0 is what enters the first block and z_l what the l-th has made of it, always at full width: in a StepsNet the state after a block of
 step i is [y_i, x_{i+1} … x_n], the slices still waiting included (the raw x, whatever the join will do to them); in a ReverseStepsNet
@@ -7,96 +7,205 @@ it is [y_1 … y_{i-1}, the channels that go on]. Every stage begins with a z_0 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 
+from stepsnet.analysis.find import find_blocks
 from stepsnet.errors import UsageError
 from stepsnet.macro import ReverseStepsNet, StepsNet
 
-Visit: TypeAlias = Callable[[Tensor, Tensor, int], None]
-"""Called after every block with z_0, z_l and the dimension of the channels."""
+Net: TypeAlias = StepsNet | ReverseStepsNet
+
+
+@dataclass(frozen=True)
+class Part:
+    """Channels of a tensor in the graph of the pass: all of them, or `channels` of them from `first` on."""
+
+    tensor: Tensor
+    first: int = 0
+    channels: int | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A block at work: the `number`-th of all, from 1, in its `stage` and `step`, both from 0. `dim` is where the channels are.
+
+    `before` is the full-width state around what the block was given, `after` around what it returned; `parts` are the tensors that the
+    state `after` is made of, as they stand in the graph. What is here has been copied where a block might change it in place, but `after`.
+    """
+
+    block: nn.Module
+    number: int
+    stage: int
+    step: int
+    z_0: Tensor
+    before: Tensor
+    after: Tensor
+    dim: int
+    parts: tuple[Part, ...]
+
+
+Visit: TypeAlias = Callable[[Seen], None]
+Begin: TypeAlias = Callable[[Tensor, int], Tensor]
+"""Called with what enters a stage and where its channels are; returns what shall enter it."""
+
+
+def _as_it_is(z_0: Tensor, dim: int) -> Tensor:  # noqa: ARG001
+    return z_0
 
 
 @contextmanager
 def watch_blocks(
-    model: nn.Module, visit: Visit, blocks: Iterable[nn.Module] | None = None, channel_dim: int | None = None
+    model: nn.Module, visit: Visit, *inputs: Any, blocks: Iterable[nn.Module] | None = None, channel_dim: int | None = None,
+    begin: Begin = _as_it_is,
 ) -> Iterator[None]:
-    """While this is open, every forward pass of `model` shows each block's state to `visit`.
+    """While this is open, every forward pass of `model` shows each block at work to `visit`.
 
-    Without `blocks` they are found in the model's StepsNets. With `blocks`, a module list of any network, the state is what a block
-    returns; a stage begins where its shape changes. `channel_dim` is then 1 for maps of four dimensions and else the last.
+    Without `blocks` they are those of the model's StepsNets, and where it has none, those that `find_blocks` finds, the better for
+    `inputs` to try them with. With `blocks`, a module list of any network, the state is what a block returns; a stage begins where its
+    shape changes. `channel_dim` is then 1 for maps of four dimensions and else the last.
     """
     with ExitStack() as hooks:
+        watch = _Watch(visit, begin, hooks)
         if blocks is not None:
-            _watch_list(list(blocks), visit, channel_dim, hooks)
-        else:
-            nets = _nets(model)
-            if not nets:
-                name = type(model).__name__
-                raise UsageError(f"{name} contains no StepsNet; name its residual blocks yourself, as in blocks=model.layers")
+            watch.list(list(blocks), channel_dim)
+        elif nets := macro_nets(model):
             for net in nets:
-                _watch_net(net, visit, hooks)
+                watch.net(net)
+        else:
+            for stack in find_blocks(model, *inputs):
+                watch.list(stack.blocks, channel_dim if channel_dim is not None else stack.channel_dim)
         yield
 
 
-def has_steps(model: nn.Module) -> bool:
-    """Whether the blocks of `model` are found without being named."""
-    return bool(_nets(model))
-
-
-def _nets(model: nn.Module) -> list[StepsNet | ReverseStepsNet]:
+def macro_nets(model: nn.Module) -> list[Net]:
+    """The macro networks of a model, stage by stage."""
     return [module for module in model.modules() if isinstance(module, (StepsNet, ReverseStepsNet))]
 
 
-def _watch_net(net: StepsNet | ReverseStepsNet, visit: Visit, hooks: ExitStack) -> None:
-    start: list[Tensor] = []
-    done: list[Tensor] = []
+class _Watch:
+    """Hooks on the blocks of one model, and the count of what they see."""
 
-    def begin(_net: nn.Module, args: tuple[Any, ...]) -> None:
-        start[:], done[:] = [args[0]], []
+    def __init__(self, visit: Visit, begin: Begin, hooks: ExitStack) -> None:
+        self.visit, self.begin, self.hooks = visit, begin, hooks
+        self.number, self.stage = 0, -1
 
-    hooks.callback(net.register_forward_pre_hook(begin).remove)
-    for number, step in enumerate(net.steps):
+    def enter(self, x: Tensor, dim: int) -> Tensor:
+        self.stage += 1
+        return self.begin(x, dim)
+
+    def show(self, block: nn.Module, step: int, z_0: Tensor, before: Tensor, after: Tensor, dim: int, parts: tuple[Part, ...]) -> None:
+        self.number += 1
+        self.visit(Seen(block, self.number, self.stage, step, z_0, before, after, dim, parts))
+
+    def net(self, net: Net) -> None:
+        """The blocks of one macro network."""
+        dim = net.channel_dim
+        x: list[Tensor] = []  # what entered, in the graph, and its copy
+        done: list[Part] = []
+
+        def enter(_net: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            entering = self.enter(args[0], dim)
+            x[:], done[:] = [entering, entering.clone()], []
+            return entering, *args[1:]
+
+        def around(y: Tensor) -> tuple[Tensor, tuple[Part, ...]]:
+            """The full-width state around y, with what it is made of besides."""
+            if isinstance(net, StepsNet):
+                width = y.shape[dim]
+                return net.state(x[0], y), (Part(x[0], width, net.widths[-1] - width),)
+            return torch.cat((*(narrowed(part, dim) for part in done), y), dim), tuple(done)
+
+        self.hooks.callback(net.register_forward_pre_hook(enter).remove)
+        for number, step in enumerate(net.steps):
+            self._step(step, number, x, around, dim)
+            if isinstance(net, ReverseStepsNet) and number + 1 < len(net.widths):
+                wide, onward = net.widths[number : number + 2]
+
+                def after_step(_step: nn.Module, _args: Any, z: Tensor, wide: int = wide, onward: int = onward) -> None:
+                    done.append(Part(z, onward, wide - onward))
+
+                self.hooks.callback(step.register_forward_hook(after_step).remove)
+
+    def _step(
+        self, step: nn.Module, number: int, x: list[Tensor], around: Callable[[Tensor], tuple[Tensor, tuple[Part, ...]]], dim: int
+    ) -> None:
         leave = cast("nn.Module | None", getattr(step, "leave", None))
+        before: list[Tensor] = []
 
-        def after_block(_block: nn.Module, _args: Any, y: Tensor, leave: nn.Module | None = leave) -> None:
-            y = y if leave is None else leave(y)  # a design with several streams reads its state out of them
-            z = net.state(start[0], y) if isinstance(net, StepsNet) else torch.cat((*done, y), net.channel_dim)
-            visit(start[0], z, net.channel_dim)
+        def state(y: Tensor) -> tuple[Tensor, tuple[Part, ...]]:
+            return around(y if leave is None else leave(y))  # a design with several streams reads its state out of them
+
+        def enter_block(_block: nn.Module, args: tuple[Any, ...]) -> None:
+            before[:] = [state(args[0])[0]]
+
+        def after_block(block: nn.Module, _args: Any, y: Tensor) -> None:
+            z, rest = state(y)
+            self.show(block, number, x[1], before[0], z, dim, (Part(y), *rest))
 
         for block in getattr(step, "blocks", [step]):
-            hooks.callback(block.register_forward_hook(after_block).remove)
-        if isinstance(net, ReverseStepsNet) and number + 1 < len(net.widths):
-            onward = net.widths[number + 1]
+            self.hooks.callback(block.register_forward_pre_hook(enter_block).remove)
+            self.hooks.callback(block.register_forward_hook(after_block).remove)
 
-            def after_step(_step: nn.Module, _args: Any, z: Tensor, onward: int = onward) -> None:
-                done.append(z.narrow(net.channel_dim, onward, z.shape[net.channel_dim] - onward))
+    def list(self, blocks: list[nn.Module], channel_dim: int | None) -> None:
+        """Blocks of any network, each of which takes the state and returns it."""
+        if not blocks:
+            raise UsageError("blocks is empty; give the modules whose outputs are the states of the network, in order")
+        start: list[Tensor] = []
+        before: list[Tensor] = []
 
-            hooks.callback(step.register_forward_hook(after_step).remove)
+        def dim_of(z: Tensor) -> int:
+            return channel_dim if channel_dim is not None else 1 if z.dim() == 4 else -1
+
+        def enter_block(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+            z = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+            if z is None:
+                raise UsageError(f"{type(block).__name__} takes no tensor, so it is no residual block")
+            if block is blocks[0] or start[0].shape != z.shape:
+                entering = self.enter(z, dim_of(z))
+                start[:] = [entering.clone()]
+                args = tuple(entering if value is z else value for value in args)
+                kwargs = {key: entering if value is z else value for key, value in kwargs.items()}
+                z = entering
+            before[:] = [z.clone()]
+            return args, kwargs
+
+        def after_block(block: nn.Module, _args: Any, _kwargs: Any, output: Any) -> Any:
+            z = output[0] if isinstance(output, (tuple, list)) and output else output
+            if not isinstance(z, Tensor):
+                raise UsageError(f"{type(block).__name__} returns no tensor, so it is no residual block")
+            if z.shape != start[0].shape:  # a block that changes the shape begins a stage
+                entering = self.enter(z, dim_of(z))
+                output = entering if isinstance(output, Tensor) else (entering, *output[1:])
+                start[:], before[:], z = [entering.clone()], [entering], entering
+            self.show(block, 0, start[0], before[0], z, dim_of(z), (Part(z),))
+            return output
+
+        for block in blocks:
+            self.hooks.callback(block.register_forward_pre_hook(enter_block, with_kwargs=True).remove)
+            self.hooks.callback(block.register_forward_hook(after_block, with_kwargs=True).remove)
 
 
-def _watch_list(blocks: list[nn.Module], visit: Visit, channel_dim: int | None, hooks: ExitStack) -> None:
-    if not blocks:
-        raise UsageError("blocks is empty; give the modules whose outputs are the states of the network, in order")
-    start: list[Tensor] = []
+def narrowed(part: Part, dim: int, of: Tensor | None = None) -> Tensor:
+    """The channels a part stands for, of its own tensor or of another of the same shape."""
+    tensor = part.tensor if of is None else of
+    return tensor if part.channels is None else tensor.narrow(dim, part.first, part.channels)
 
-    def after(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        before = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-        z = output[0] if isinstance(output, (tuple, list)) else output
-        if before is None or not isinstance(z, Tensor):
-            raise UsageError(f"{type(block).__name__} does not take a tensor and return one, so it is no residual block")
-        if block is blocks[0] or start[0].shape != before.shape:
-            start[:] = [before]
-        if z.shape != start[0].shape:
-            start[:] = [z]
-        visit(start[0], z, channel_dim if channel_dim is not None else 1 if z.dim() == 4 else -1)
 
-    for block in blocks:
-        hooks.callback(block.register_forward_hook(after, with_kwargs=True).remove)
+def first_tensor(output: Any) -> Tensor:
+    """What a model returned, or the first tensor in it: the logits of a transformers model."""
+    if isinstance(output, Tensor):
+        return output
+    inside = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
+    for value in inside:
+        if isinstance(value, (Tensor, tuple, list, Mapping)):
+            return first_tensor(value)
+    raise UsageError(f"the model returned {type(output).__name__}, which holds no tensor; give loss=, a function of it that returns a number")
 
 
 @contextmanager

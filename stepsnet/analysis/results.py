@@ -1,0 +1,56 @@
+"""What the results of all analyses share: JSON that any parser reads, names of blocks and steps, lines that break between stages."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Result:
+    """A frozen dataclass of numbers and lists of numbers."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields by name; a number that is not finite, which JSON does not know, as None."""
+        assert dataclasses.is_dataclass(self)
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: finite(value) for name, value in fields.items()}
+
+
+def finite(value: Any) -> Any:
+    """Lists and numbers with None for what is not finite."""
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def numbers(tensors: Sequence[Tensor]) -> list[float]:
+    """Scalars as Python numbers, fetched at once."""
+    return torch.stack([tensor.detach().double().cpu() for tensor in tensors]).tolist() if tensors else []
+
+
+def step_label(stage: int, step: int, stages: int) -> str:
+    """"step 2", or "stage 3, step 2" where there are several stages."""
+    return f"stage {stage + 1}, step {step + 1}" if stages > 1 else f"step {step + 1}"
+
+
+def along_depth(blocks: Sequence[int], values: Sequence[float], stages: Sequence[int]) -> tuple[list[float], list[float | None]]:
+    """The points of a line over the numbers of the blocks, with a gap where a stage ends."""
+    x: list[float] = []
+    y: list[float | None] = []
+    for index, (block, value) in enumerate(zip(blocks, values, strict=True)):
+        if index and stages[index] != stages[index - 1]:
+            x.append(block)  # a point without a value breaks the line
+            y.append(None)
+        x.append(block)
+        y.append(value)
+    return x, y
+
+
+def wide(z: Tensor) -> Tensor:
+    """In fp32 at least."""
+    return z if z.dtype == torch.float64 else z.float()
