@@ -110,7 +110,9 @@ def measure(
         forward()
     if not found:
         raise UsageError(f"start={start} leaves no block: the pass went through no more than that")
-    return ShortcutRatio(*torch.stack(found, dim=1).tolist(), block=[number for number, _ in places], stage=[stage for _, stage in places])
+    gamma, sigma, sigma_0, residual, residual_weight, branch, branch_weight, cosine = torch.stack(found, dim=1).tolist()
+    block, stage = [number for number, _ in places], [stage for _, stage in places]
+    return ShortcutRatio(gamma, sigma, sigma_0, residual, residual_weight, branch, branch_weight, cosine, block, stage)
 
 
 def _weights(z_0: Tensor, seen: Seen) -> Tensor:

@@ -7,8 +7,9 @@ it is [y_1 … y_{i-1}, the channels that go on]. Every stage begins with a z_0 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -205,7 +206,7 @@ def first_tensor(output: Any) -> Tensor:
     for value in inside:
         if isinstance(value, (Tensor, tuple, list, Mapping)):
             return first_tensor(value)
-    raise UsageError(f"the model returned {type(output).__name__}, which holds no tensor; give loss=, a function of it that returns a number")
+    raise UsageError(f"the model returned {type(output).__name__}, which holds no tensor; give loss=, a function that makes a number of it")
 
 
 @contextmanager
@@ -214,8 +215,13 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        with torch.no_grad(), _eager():
             yield
     finally:
         for module, training in modes:
             module.training = training
+
+
+def _eager() -> AbstractContextManager[Any]:
+    """Compiled modules run uncompiled. Nothing is compiled where the compiler was never imported, which takes seconds."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

@@ -1,0 +1,213 @@
+"""How the gradient comes back (Sec. 3.1): from every block to the input through the normalised state, and from the loss to the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from stepsnet.analysis.results import Result, along_depth, numbers, step_label, wide
+from stepsnet.analysis.shortcut import deviation
+from stepsnet.analysis.states import Part, Seen, first_tensor, narrowed, undisturbed, watch_blocks
+from stepsnet.errors import UsageError
+from stepsnet.report.figures import Line, line_chart
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class GradientFlow(Result):
+    """One number for each block in the order of execution, but `step_norms`: one for each of `steps`.
+
+    `dz` is the diagonal of ∂ẑ_l/∂ẑ_0, where ẑ is the state with mean 0 and σ 1 over the channels of each position, and z_0 = μ_0 + σ_0 ẑ_0.
+    Measured with random directions v that have mean 0 and stand perpendicular to ẑ_0: ⟨v, ∂ẑ_l/∂ẑ_0 v⟩ / ⟨v, P_l v⟩ at each position,
+    averaged over positions and directions. P_l takes from v its mean and its part along ẑ_l, which a normalised state cannot follow.
+    Where the branches do not depend on z_0, as Eq. 2 reads them, this is γ_l = σ_0/σ_l exactly; what they pass on comes on top, or off.
+    `gain` is ‖∂ẑ_l/∂ẑ_0 v‖ / ‖v‖, root mean square: all that comes through, by the shortcut or the branches.
+    """
+
+    dz: list[float]
+    gain: list[float]
+    gamma: list[float]
+    """σ_0/σ_l, what Eq. 2 says `dz` is"""
+    block_norms: list[float]
+    """norm of the loss' gradient for the block's parameters"""
+    activation_norms: list[float]
+    """‖∂L/∂z_l‖, z_l the full-width state behind the block, all samples together"""
+    step_norms: list[float]
+    """norm of the gradient for the parameters of all blocks of a step"""
+    steps: list[str]
+    block: list[int]
+    stage: list[int]
+    loss: float
+
+    def plot(self, title: str = "Gradient over depth", note: str = "") -> Figure:
+        """∂ẑ_l/∂ẑ_0 beside γ, and the norms relative to their largest."""
+        curves = [
+            ("∂ẑ_l/∂ẑ₀", self.dz, False), ("γ = σ₀/σ_l (Eq. 2)", self.gamma, True),
+            ("‖∂L/∂z_l‖, largest = 1", _scaled(self.activation_norms), False),
+            ("‖∂L/∂weights of the block‖, largest = 1", _scaled(self.block_norms), False),
+        ]  # fmt: skip
+        lines = [Line(name, *along_depth(self.block, values, self.stage), dashed=dashed) for name, values, dashed in curves]
+        return line_chart(lines, title=title, x_label="block", y_label="", note=note)
+
+
+def gradient_flow(
+    model: nn.Module, *inputs: Any, blocks: Iterable[nn.Module] | None = None, channel_dim: int | None = None,
+    loss: Callable[[Any], Tensor] | None = None, probes: int = 4, seed: int = 0,
+) -> GradientFlow:
+    """∂ẑ_l/∂ẑ_0 and gradient norms of `model` on one batch, `model(*inputs)`; `blocks` and `channel_dim` as in `shortcut_ratio`.
+
+    `loss` makes a scalar of what the model returns; without one, it is the cross-entropy of the output's last dimension against classes
+    drawn at random, the loss of a classifier or language model before it knows anything. `probes` is how many random directions ∂ẑ_l/∂ẑ_0
+    is measured with, one pass each. Everything random is drawn from `seed`. The model runs in evaluation mode, so that dropout is off and
+    batch norms use their running statistics; it is left as it was, its .grad too.
+    """
+    blocks = None if blocks is None else list(blocks)
+    judge = loss or (lambda output: random_class_loss(first_tensor(output), seed))
+    with undisturbed(model):
+        flows = _normalised_flow(model, inputs, blocks, channel_dim, probes, seed)
+        with torch.enable_grad():
+            back = _backward(model, inputs, blocks, channel_dim, judge)
+    return GradientFlow(*flows, **back)
+
+
+def random_class_loss(output: Tensor, seed: int = 0) -> Tensor:
+    """Mean cross-entropy over the last dimension against classes drawn at random; a model that returns a scalar has its own loss."""
+    if output.dim() == 0:
+        return output
+    generator = torch.Generator().manual_seed(seed)
+    classes = torch.randint(output.shape[-1], output.shape[:-1], generator=generator).to(output.device)
+    return nn.functional.cross_entropy(wide(output).reshape(-1, output.shape[-1]), classes.reshape(-1))
+
+
+def _normalised_flow(
+    model: nn.Module, inputs: tuple[Any, ...], blocks: list[nn.Module] | None, channel_dim: int | None, probes: int, seed: int
+) -> tuple[list[float], list[float], list[float]]:
+    """∂ẑ_l/∂ẑ_0, its gain, and γ. Forward-mode autograd carries a direction through all blocks in one pass."""
+    generator = torch.Generator().manual_seed(seed)
+    direction: list[Tensor] = []
+    found: list[list[Tensor]] = []
+
+    def begin(z_0: Tensor, dim: int) -> Tensor:
+        z_0 = forward_ad.unpack_dual(z_0).primal  # each stage has a start of its own
+        direction[:] = [_tangent(wide(z_0), dim, generator)]
+        moved = direction[0] * deviation(wide(z_0), dim).unsqueeze(dim)
+        return forward_ad.make_dual(z_0, moved.to(z_0.dtype))
+
+    def visit(seen: Seen) -> None:
+        found[-1].append(_along(direction[0], seen))
+
+    for _ in range(probes):
+        found.append([])
+        with _forward_mode(model), watch_blocks(model, visit, *inputs, blocks=blocks, channel_dim=channel_dim, begin=begin):
+            model(*inputs)
+    dz, gain, gamma = torch.stack([torch.stack(probe) for probe in found]).unbind(-1)
+    return dz.mean(0).tolist(), gain.square().mean(0).sqrt().tolist(), gamma.mean(0).tolist()
+
+
+def _tangent(z_0: Tensor, dim: int, generator: torch.Generator) -> Tensor:
+    """A random direction in which a normalised state can move: mean 0 and perpendicular to ẑ_0 at each position."""
+    v = torch.randn(z_0.shape, generator=generator, dtype=z_0.dtype).to(z_0.device)
+    return _project(v, _normalised(z_0, dim), dim)
+
+
+def _along(v: Tensor, seen: Seen) -> Tensor:
+    """⟨v, ∂ẑ_l⟩ / ⟨v, P_l v⟩, ‖∂ẑ_l‖ / ‖v‖ and γ, where ∂ẑ_l is what the direction v of ẑ_0 has become behind the block."""
+    dim = seen.dim
+    z, dz = forward_ad.unpack_dual(seen.after)
+    z_0 = wide(forward_ad.unpack_dual(seen.z_0).primal)
+    z = wide(z)
+    sigma_0, sigma = deviation(z_0, dim), deviation(z, dim)
+    alive = (sigma > 0) & (sigma_0 > 0)
+    z_hat = _normalised(z, dim)
+    moved = torch.zeros_like(z) if dz is None else _project(wide(dz), z_hat, dim) / sigma.unsqueeze(dim)
+    onward = (v * moved).sum(dim)[alive] / (v * _project(v, z_hat, dim)).sum(dim)[alive]
+    gain = (moved.square().sum(dim)[alive].sum() / v.square().sum(dim)[alive].sum()).sqrt()
+    return torch.stack((onward.mean(), gain, (sigma_0[alive] / sigma[alive]).mean()))
+
+
+def _normalised(z: Tensor, dim: int) -> Tensor:
+    return (z - z.mean(dim, keepdim=True)) / deviation(z, dim).unsqueeze(dim)
+
+
+def _project(v: Tensor, z_hat: Tensor, dim: int) -> Tensor:
+    """v without its mean and its part along ẑ: the derivative of the normalisation, but for 1/σ."""
+    v = v - v.mean(dim, keepdim=True)
+    return v - z_hat * (v * z_hat).mean(dim, keepdim=True)  # the mean of ẑ² is 1
+
+
+@contextmanager
+def _forward_mode(model: nn.Module) -> Iterator[None]:
+    """Derivatives by forward mode, which fused attention and PyTorch's fast path for Transformers do not have."""
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
+            yield
+    except NotImplementedError as missing:
+        why = str(missing).strip().partition("\n")[0]
+        name = type(model).__name__
+        raise UsageError(f"{name} has an operation without forward-mode derivative, so ∂ẑ_l/∂ẑ_0 is out of reach: {why}") from missing
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+def _backward(
+    model: nn.Module, inputs: tuple[Any, ...], blocks: list[nn.Module] | None, channel_dim: int | None, judge: Callable[[Any], Tensor]
+) -> dict[str, Any]:
+    """The norms of the loss' gradients."""
+    at_work: list[Seen] = []
+
+    def begin(z_0: Tensor, dim: int) -> Tensor:  # noqa: ARG001
+        return z_0 if z_0.requires_grad else z_0.detach().requires_grad_()
+
+    def visit(seen: Seen) -> None:
+        at_work.append(seen)
+
+    with watch_blocks(model, visit, *inputs, blocks=blocks, channel_dim=channel_dim, begin=begin):
+        value = judge(model(*inputs))
+    if value.dim() or not value.requires_grad:
+        raise UsageError(f"the loss must be a scalar that depends on the model, not {tuple(value.shape)} of {value.dtype}")
+    states = [part.tensor for seen in at_work for part in seen.parts]
+    weights = [parameter for seen in at_work for parameter in seen.block.parameters()]
+    wanted = list({id(tensor): tensor for tensor in (*states, *weights) if tensor.requires_grad}.values())
+    gradients: Sequence[Tensor | None] = torch.autograd.grad(value, wanted, allow_unused=True)
+    of = {id(tensor): gradient for tensor, gradient in zip(wanted, gradients, strict=True) if gradient is not None}
+
+    def norm(tensors: Iterable[Tensor]) -> Tensor:
+        squares = [wide(tensor).square().sum() for tensor in tensors]
+        return torch.stack(squares).sum().sqrt() if squares else torch.zeros(())
+
+    def state_norm(parts: Iterable[Part], dim: int) -> Tensor:
+        return norm(narrowed(part, dim, of[id(part.tensor)]) for part in parts if id(part.tensor) in of)
+
+    def weight_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
+        return norm(of[id(parameter)] for parameter in parameters if id(parameter) in of)
+
+    stages = 1 + max(seen.stage for seen in at_work)
+    steps: dict[str, dict[int, nn.Parameter]] = {}
+    for seen in at_work:
+        inside = steps.setdefault(step_label(seen.stage, seen.step, stages), {})
+        inside |= {id(parameter): parameter for parameter in seen.block.parameters()}
+    return {
+        "block_norms": numbers([weight_norm(seen.block.parameters()) for seen in at_work]),
+        "activation_norms": numbers([state_norm(seen.parts, seen.dim) for seen in at_work]),
+        "step_norms": numbers([weight_norm(inside.values()) for inside in steps.values()]),
+        "steps": list(steps),
+        "block": [seen.number for seen in at_work],
+        "stage": [seen.stage for seen in at_work],
+        "loss": float(value.detach()),
+    }
+
+
+def _scaled(values: list[float]) -> list[float]:
+    largest = max(values)
+    return [value / largest if largest > 0 else value for value in values]
