@@ -56,6 +56,13 @@ def blocks_of(net: StepsNet | ReverseStepsNet) -> list[nn.Module]:
     return [block for step in net.steps for block in getattr(step, "blocks", [step])]
 
 
+def carried(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> tuple[Tensor | None, Tensor | None]:
+    """The state that a call hands to a block and the one it returns, whatever goes along with them; None for one that is not there."""
+    before = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+    after = output[0] if isinstance(output, (tuple, list)) and output else output
+    return before, after if isinstance(after, Tensor) else None
+
+
 def _block_types(model: nn.Module) -> set[type[nn.Module]]:
     """Types of modules that stand side by side with their like, outermost first: what is inside a block is not looked at."""
     types: set[type[nn.Module]] = set()
@@ -133,10 +140,9 @@ def _confirm(model: nn.Module, runs: list[tuple[str, list[nn.Module]]], inputs: 
     shapes: dict[nn.Module, tuple[int, ...] | None] = {}
 
     def after(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        z = output[0] if isinstance(output, (tuple, list)) else output
-        given = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-        kept = isinstance(z, Tensor) and given is not None and z.shape == given.shape
-        shapes.setdefault(block, tuple(z.shape) if kept else None)
+        given, z = carried(args, kwargs, output)
+        kept = z is not None and given is not None and z.shape == given.shape
+        shapes.setdefault(block, tuple(z.shape) if z is not None and kept else None)
 
     with undisturbed(model), ExitStack() as hooks:
         for block in (block for _, run in runs for block in run):

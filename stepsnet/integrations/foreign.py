@@ -1,0 +1,183 @@
+"""Models of timm and transformers with inputs to run them on, for whoever wants to look at them: nothing is downloaded.
+
+`timm:vit_tiny_patch16_224` is built with random weights. `hf:FOLDER` is read from a folder that transformers saved, safetensors only;
+`hf:llama` is built from the default configuration of that type with random weights, and, if that is a giant, cut to a size that fits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stepsnet.errors import UsageError, nearest
+from stepsnet.integrations.optional import require
+from stepsnet.integrations.torchvision import import_torchvision
+
+PICTURES, TEXTS, TOKENS = 4, 2, 64
+"""How many random pictures, or texts of how many tokens, a model gets to see."""
+
+TOO_BIG = 1_000_000_000
+"""Parameters above which a model that is only a configuration is cut: 4 GB in fp32, three times that with gradients and activations."""
+
+CUT = {"hidden_size": 512, "n_embd": 512, "d_model": 512, "num_hidden_layers": 32, "n_layer": 32, "vocab_size": 32_000}
+"""What a giant is cut to, where it is larger. Depth stays, up to 32 blocks: it is what one looks for."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model and what it is looked at with. `weights` and `data` say in words where both come from.
+
+    `loss` runs the model and returns the scalar to differentiate; without one, a random projection of the output serves. `trained` is
+    whether training has had a say in the weights, None where nobody knows.
+    """
+
+    name: str
+    model: nn.Module
+    inputs: tuple[Any, ...]
+    weights: str
+    data: str
+    trained: bool | None
+    loss: Callable[[], Tensor] | None = None
+    family: str = ""
+    """Of a registered model: "deit", "swin", …"""
+
+    @property
+    def description(self) -> str:
+        return f"{self.name}: {self.weights}; {self.data}"
+
+
+def load_foreign(name: str, seed: int = 0) -> Loaded:
+    """The model that `timm:…` or `hf:…` names."""
+    library, _, what = name.partition(":")
+    if library not in LIBRARIES or not what:
+        raise UsageError(f"'{name}' names no model of another library; write timm:NAME, hf:FOLDER or hf:TYPE")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return dataclasses.replace(LIBRARIES[library](what, seed), name=name)
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a name says that its model is of another library."""
+    return name.partition(":")[0] in LIBRARIES and ":" in name
+
+
+def random_pictures(*shape: int) -> tuple[Tensor, str]:
+    """Standard normal pixels, which is what normalised pictures have on average, and the words for it."""
+    return torch.randn(PICTURES, *shape), f"{PICTURES} random pictures of {'×'.join(map(str, shape))}"
+
+
+def random_tokens(vocabulary: int, length: int) -> tuple[Tensor, str]:
+    """Tokens drawn evenly, and the words for it."""
+    return torch.randint(vocabulary, (TEXTS, length)), f"{TEXTS} random texts of {length} tokens"
+
+
+def _timm(name: str, seed: int) -> Loaded:
+    import_torchvision()
+    timm = require("timm", extra="timm")
+    if not timm.is_model(name.partition(".")[0]):
+        raise UsageError(f"timm has no model '{name}'{nearest(name, timm.list_models())}")
+    model = timm.create_model(name, pretrained=False)
+    x, data = random_pictures(*model.pretrained_cfg["input_size"])
+    return Loaded(name, model, (x,), f"timm's, as initialised (seed {seed})", data, trained=False)
+
+
+def _transformers(what: str, seed: int) -> Loaded:
+    import_torchvision_if_there()
+    library = require("transformers", extra="transformers")
+    if Path(what).is_dir() or "/" in what:
+        model, weights, trained = _saved(library, what), "weights from its folder", None
+    else:
+        config, cut = _configuration(library, what)
+        model = library.AutoModel.from_config(config)
+        weights, trained = f"as initialised (seed {seed}) from the default configuration of {what}{cut}", False
+    inputs, data = _inputs_for(model, what)
+    return Loaded(what, model, inputs, weights, data, trained)
+
+
+def import_torchvision_if_there() -> None:
+    """Some modules of transformers import torchvision where it is installed; beside a CPU build of torch that needs help."""
+    try:
+        import_torchvision()
+    except UsageError:  # not installed, and then not asked for either
+        return
+
+
+def _saved(library: ModuleType, folder: str) -> nn.Module:
+    """Weights are read from safetensors only: a pickled file can run code."""
+    if not (Path(folder) / "config.json").is_file():
+        raise UsageError(f"there is no config.json in {folder}, so it is no folder of transformers; nothing is downloaded")
+    try:
+        model: nn.Module = library.AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"transformers cannot read a model from {folder}: {_first_line(error)}") from error
+    return model
+
+
+def _configuration(library: ModuleType, kind: str) -> tuple[Any, str]:
+    """The default configuration of a type, cut where the model would be a giant, and the words that say so."""
+    known = list(library.CONFIG_MAPPING)
+    if kind not in known:
+        raise UsageError(f"transformers has no model type '{kind}'{nearest(kind, known)}; hf:FOLDER takes a folder that it saved")
+    config = library.AutoConfig.for_model(kind)
+    full = _parameters(library, config, kind)
+    if full <= TOO_BIG:
+        return config, ""
+    sizes = {key: (getattr(config, key), limit) for key, limit in CUT.items() if isinstance(getattr(config, key, None), int)}
+    changed = {key: limit for key, (size, limit) in sizes.items() if size > limit}
+    for width in ("hidden_size", "n_embd", "d_model"):
+        if width in changed:  # what hangs on the width shrinks with it; heads of 64 channels
+            changed |= _scaled(config, sizes[width][0], changed[width])
+    small = library.AutoConfig.for_model(kind, **changed)
+    left = _parameters(library, small, kind)
+    if left > TOO_BIG:
+        raise UsageError(f"{kind} has {full / 1e9:.1f} G parameters and could not be cut to fit; save a smaller one and give hf:FOLDER")
+    words = ", ".join(f"{key}={value}" for key, value in changed.items())
+    return small, f", cut from {full / 1e9:.2f} G to {left / 1e9:.2f} G parameters ({words})"
+
+
+def _scaled(config: Any, width: int, cut: int) -> dict[str, int]:
+    heads = cut // 64
+    scaled = {key: heads for key in ("num_attention_heads", "n_head", "num_key_value_heads") if isinstance(getattr(config, key, None), int)}
+    scaled |= {"head_dim": 64} if getattr(config, "head_dim", None) else {}
+    for key in ("intermediate_size", "n_inner", "d_ff", "moe_intermediate_size"):
+        if isinstance(size := getattr(config, key, None), int):
+            scaled[key] = round(size * cut / width)
+    return scaled
+
+
+def _parameters(library: ModuleType, config: Any, kind: str) -> int:
+    try:
+        with torch.device("meta"):
+            model = library.AutoModel.from_config(config)
+    except (ValueError, TypeError, ImportError, AttributeError) as error:
+        raise UsageError(f"transformers cannot build {kind} from its default configuration: {_first_line(error)}") from error
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _inputs_for(model: Any, what: str) -> tuple[tuple[Any, ...], str]:
+    config, wants = model.config, model.main_input_name
+    if wants == "input_ids" and not getattr(config, "is_encoder_decoder", False):
+        longest = getattr(config, "max_position_embeddings", None) or TOKENS
+        x, data = random_tokens(config.vocab_size, min(TOKENS, longest))
+        return (x,), data
+    if wants == "pixel_values" and isinstance(getattr(config, "num_channels", None), int):
+        side = getattr(config, "image_size", None) or 224
+        high, wide = side if isinstance(side, (tuple, list)) else (side, side)
+        x, data = random_pictures(config.num_channels, high, wide)
+        return (x,), data
+    why = "an encoder and a decoder" if getattr(config, "is_encoder_decoder", False) else f"'{wants}'"
+    raise UsageError(f"{what} takes {why}, for which no random input is known here; from Python, stepsnet.analysis takes any inputs")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+LIBRARIES: dict[str, Callable[[str, int], Loaded]] = {"timm": _timm, "hf": _transformers}
