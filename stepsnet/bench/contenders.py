@@ -93,22 +93,14 @@ def ready_module(module: nn.Module, how: How) -> nn.Module:
     """The module in the mode, precision and layout asked for, folded and compiled where asked."""
     module = module.train(how.mode == "training")
     if how.fold:
-        module = _fold(module, how)
+        from stepsnet.families import fold
+
+        module = fold(module)
     if how.mode == "inference":
         module = module.to(DTYPES[how.dtype])
     if how.channels_last:
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return _compile(module) if how.compile else module
-
-
-def _fold(module: nn.Module, how: How) -> nn.Module:
-    if how.mode == "training":
-        raise UsageError("--fold is for inference: a batch norm that was folded into its convolution no longer learns its statistics")
-    if not isinstance(module, Model):
-        raise UsageError("timm's models cannot be folded as ours are; leave out --alike or --fold")
-    from stepsnet.families import fold
-
-    return fold(module)
 
 
 def _compile(module: nn.Module) -> nn.Module:
@@ -130,7 +122,7 @@ def baseline_of(model: Model) -> str:
     """The registered plain network of a Steps model: the one named alike, or of the same options but the plan, or that it is a plan of."""
     name = str(model.default_cfg["architecture"])
     variant, names = get_variant(name), list_models()
-    if all(len(plan) == 1 for plan in model.plans):
+    if "plan" not in variant.options and all(len(plan) == 1 for plan in model.plans):
         twins = [other for other in names if "steps_" in other and other.replace("steps_", "", 1) == name]
         known = f"; its Steps twin is {twins[0]}" if twins else ""
         raise UsageError(f"{name} is a plain network already and has no baseline{known}")

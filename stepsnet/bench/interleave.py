@@ -23,7 +23,6 @@ def interleave(
     seconds: list[list[float]] = [[] for _ in passes]
     with _undisturbed_by_the_collector():
         for number, order in enumerate(turns(len(passes), warm_up + rounds)):
-            gc.collect()
             for index in order:
                 began = clock()
                 passes[index]()
@@ -36,8 +35,9 @@ def interleave(
 
 @contextmanager
 def _undisturbed_by_the_collector() -> Iterator[None]:
-    """No garbage collection inside a pass; between rounds there is one."""
+    """One collection before, none while the clock runs."""
     enabled = gc.isenabled()
+    gc.collect()
     gc.disable()
     try:
         yield

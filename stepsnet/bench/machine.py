@@ -24,6 +24,7 @@ def describe_machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        "bf16_instructions": [flag for flag in ("avx512_bf16", "amx_bf16") if flag in cpu_facts().get("flags", "").split()],
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -33,14 +34,18 @@ def describe_machine() -> dict[str, Any]:
 
 def cpu_kind(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """As the processor calls itself; family and model besides, because a virtual one often has no more than a brand."""
-    if not cpuinfo.is_file():
-        return platform.processor() or platform.machine()
-    pairs = (line.partition(":") for line in cpuinfo.read_text(encoding="utf-8").splitlines())
-    facts: dict[str, str] = {}
-    for key, _, value in pairs:
-        facts.setdefault(key.strip(), value.strip())
-    name = facts.get("model name", platform.machine())
+    facts = cpu_facts(cpuinfo)
+    name = facts.get("model name") or platform.processor() or platform.machine()
     return f"{name} (family {facts['cpu family']}, model {facts['model']})" if {"cpu family", "model"} <= facts.keys() else name
+
+
+def cpu_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
+    """What Linux says about the first processor; nothing elsewhere."""
+    facts: dict[str, str] = {}
+    for line in cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else ():
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    return facts
 
 
 def matmul_peak(

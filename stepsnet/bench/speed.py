@@ -67,7 +67,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Case:
-    model: str
+    model: str | None
+    """None where several models are compared with one another."""
     mode: str
     batch: int
     dtype: str
@@ -97,12 +98,11 @@ def run_speed(
     }
 
 
-def _groups(models: Mapping[str, Model], settings: SpeedSettings) -> Iterator[tuple[str, How, list[Contender]]]:
+def _groups(models: Mapping[str, Model], settings: SpeedSettings) -> Iterator[tuple[str | None, How, list[Contender]]]:
     """The contenders of each group, made when their turn comes and forgotten after it."""
     if not settings.against:
         for how in settings.hows():
-            group = [replace(ours(name, model, how), same_weights=False) for name, model in models.items()]
-            yield next(iter(models)), how, group
+            yield None, how, [replace(ours(name, model, how), same_weights=False) for name, model in models.items()]
         return
     for (name, model), how in product(models.items(), settings.hows()):
         with tempfile.TemporaryDirectory() as scratch:
@@ -110,7 +110,7 @@ def _groups(models: Mapping[str, Model], settings: SpeedSettings) -> Iterator[tu
 
 
 def measure_case(
-    name: str, group: Sequence[Contender], how: How, batch: int, settings: SpeedSettings, peaks: Mapping[str, float],
+    name: str | None, group: Sequence[Contender], how: How, batch: int, settings: SpeedSettings, peaks: Mapping[str, float],
     tick: Callable[[], None],
 ) -> Case:
     """Time one group on one batch."""

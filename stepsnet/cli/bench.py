@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fold", action="store_true", help="ours with batch norms folded into convolutions (inference)")
     parser.add_argument("--channels-last", action="store_true", help="ours in channels-last memory")
     parser.add_argument("--alike", action="store_true", help="--compile and --channels-last for timm's model, too")
-    parser.add_argument("--depths", nargs="*", type=int, metavar="N", help="`depth`: numbers of blocks (default: 12 24 48 96 192; nothing: none)")
+    parser.add_argument("--depths", nargs="*", type=int, metavar="N", help="`depth`: blocks (default: 12 24 48 96 192; nothing: none)")
     parser.add_argument("--widths", nargs="*", type=int, metavar="N", help="`depth`: widths (default: 192 384 768; nothing: none)")
     parser.add_argument("--table", choices=("5a", "5b"), help="`depth`: the paper's networks of fixed width (5a) or fixed FLOPs (5b)")
     parser.add_argument("--out", metavar="DIR", help="write result.json, figures and report.html there")

@@ -15,6 +15,7 @@ from stepsnet.report.palette import RESIDUAL, SERIES, STEPS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SAVED = "Saved for the backward pass"
 TITLES = {"speed": "Speed", "memory": "Memory", "depth": "How cost grows"}
 
 
@@ -61,7 +62,7 @@ def _speed_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]
         spreads = [(one["ratio"]["upper"] - one["ratio"]["lower"]) / 2 for _, one in ratios]
         drawn["ratio"] = ("Speed over the reference's", bar_chart(
             labels, [one["ratio"]["median"] for _, one in ratios], errors=spreads, y_label="times as fast",
-            title=f"Speed against {ratios[0][0]['contenders'][0]['label']}", note="medians over rounds; bars of half the distance between the quartiles",
+            title=f"Speed against {ratios[0][0]['contenders'][0]['label']}", note="medians; whiskers: half the distance of the quartiles",
         ))
     for case in document["cases"]:
         if len({one["macs"] for one in case["contenders"]}) > 2 and len({one["model"] for one in case["contenders"]}) > 2:
@@ -103,12 +104,12 @@ def _memory_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]
         first, last = grown[0]["batches"][0], grown[0]["batches"][-1]
         drawn["growth"] = ("Growth of total memory (Figure 6d)", bar_chart(
             [_row_name(row) for row in grown], [row["growth"] / 1e6 for row in grown], colors=[_color(row["model"]) for row in grown],
-            title=f"Growth of total memory, batch {first} to {last}", y_label="MB", note="peaks of resident memory, each in its own process",
+            title=f"Growth of total memory, batch {first} to {last}", y_label="MB", note="peaks of resident memory, one process each",
         ))
     saved = [row for row in document["rows"] if row["saved_per_input"] is not None]
     if saved:
         drawn["saved"] = ("Saved for the backward pass", bar_chart(
-            [row["model"] for row in saved], [row["saved_per_input"] / 1e6 for row in saved], title="Saved for the backward pass",
+            [row["model"] for row in saved], [row["saved_per_input"] / 1e6 for row in saved], title=SAVED,
             colors=[_color(row["model"]) for row in saved], y_label="MB an input", note="counted: every storage that autograd saves, once",
         ))
     return drawn
@@ -127,20 +128,31 @@ def _depth_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]
     kinds = dict.fromkeys((series["varies"], series["mode"], series["batch"]) for series in document["series"])
     for varies, mode, batch in kinds:
         together = [series for series in document["series"] if (series["varies"], series["mode"]) == (varies, mode)]
-        title = f"{mode.capitalize()}, batch {batch}"
-        fitted = bool(together[0]["laws"])  # exponents are straight lines on two logarithmic axes
+        title, x_label = f"{mode.capitalize()}, batch {batch}", "width" if varies == "width" else "blocks"
         time = [_line(series, lambda point: 1000 * point["time"]["median"], "time", number) for number, series in enumerate(together)]
-        memory = [_line(series, lambda point: point["saved_per_input"] / 1e6, "memory", number) for number, series in enumerate(together)]
         rate = [_line(series, lambda point: point["throughput"], "", number) for number, series in enumerate(together)]
-        if fitted:
-            drawn[f"time_{varies}_{mode}"] = (f"Time against {varies}", line_chart(
-                time, title=title, x_label=varies, y_label="ms a batch, median", log_x=True, log_y=True))
+        memory = [_line(series, lambda point: point["saved_per_input"] / 1e6, "memory", number) for number, series in enumerate(together)]
+        if together[0]["laws"]:
+            drawn[f"time_{varies}_{mode}"] = (f"Time against {varies}", _power_chart(time, title, x_label, "ms a batch, median"))
+            drawn[f"memory_{varies}"] = (f"Memory against {varies}", _power_chart(memory, SAVED, x_label, "MB an input"))
         else:
-            drawn[f"throughput_{varies}_{mode}"] = ("Throughput against depth (Figure 6c)", line_chart(
-                rate, title=title, x_label="blocks", y_label="images a second"))
-        drawn[f"memory_{varies}_{mode}"] = (f"Memory against {varies}" + ("" if fitted else " (Figure 6d)"), line_chart(
-            memory, title="Saved for the backward pass", x_label=varies, y_label="MB an input", log_x=fitted, log_y=fitted))
+            drawn[f"throughput_{mode}"] = ("Throughput against depth (Figure 6c)", line_chart(
+                rate, title=title, x_label=x_label, y_label="images a second"))
+            drawn["memory"] = ("Memory against depth (Figure 6d)", line_chart(memory, title=SAVED, x_label=x_label, y_label="MB an input"))
     return drawn
+
+
+def _power_chart(lines: Sequence[Line], title: str, x_label: str, y_label: str) -> Figure:
+    """Two logarithmic axes, on which a power law is straight; the ticks of x are where something was measured."""
+    figure = line_chart(lines, title=title, x_label=x_label, y_label=y_label, log_x=True, log_y=True)
+    (axes,) = figure.axes
+    measured = sorted({int(x) for line in lines for x in line.x})
+    axes.set_xticks(measured, [str(x) for x in measured])
+    axes.minorticks_off()
+    return figure
+
+
+
 
 
 def _line(series: Mapping[str, Any], value: Any, law: str, number: int) -> Line:

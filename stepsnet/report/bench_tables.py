@@ -32,10 +32,15 @@ def machine_line(document: Mapping[str, Any]) -> str:
     peaks = document.get("peak_gflops", {})
     peak = ", ".join(f"{flops:.0f} in {dtype}" for dtype, flops in peaks.items())
     limit = f"; its fastest matrix product in this run, GFLOP/s: {peak}" if peak else ""
+    bf16 = ", ".join(machine["bf16_instructions"]) or "no instructions for bf16"
     return (
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, {machine['instructions']}, "
-        f"torch {machine['torch']}, {machine['date']}{limit}."
+        f"{machine['cpu']}, {counted(machine['cores'], 'core')}, {counted(machine['threads'], 'thread')}, "
+        f"{machine['instructions']}, {bf16}, torch {machine['torch']}, {machine['date']}{limit}."
     )
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def timed_lines(document: Mapping[str, Any]) -> list[str]:
@@ -68,7 +73,8 @@ def speed_tables(document: Mapping[str, Any]) -> list[WordTable]:
 
 def case_name(case: Mapping[str, Any]) -> str:
     precision = f", {case['dtype']}" if case["dtype"] != "fp32" else ""
-    return f"{case['model']}, {case['mode']}, batch {case['batch']}{precision}"
+    name = f"{case['model']}, " if case["model"] else ""
+    return f"{name}{case['mode']}, batch {case['batch']}{precision}"
 
 
 def memory_tables(document: Mapping[str, Any]) -> list[WordTable]:
@@ -155,7 +161,8 @@ def _memory_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         first = next(other for other in rows if other["mode"] == row["mode"])
         if row is not first and row["saved_per_input"]:
-            growth = f"; total memory grows by 1/{first['growth'] / row['growth']:.2f}" if row["growth"] and first["growth"] else ""
-            saves = f"1/{first['saved_per_input'] / row['saved_per_input']:.2f} of the bytes of {first['model']}"
+            grown = row["growth"] is not None and first["growth"]
+            growth = f", and its total memory grows {row['growth'] / first['growth']:.2f} × as much" if grown else ""
+            saves = f"{row['saved_per_input'] / first['saved_per_input']:.2f} × the bytes of {first['model']} for backward"
             said.append(f"{row['model']} saves {saves}{growth}.")
     return said
