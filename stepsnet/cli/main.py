@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "Look at models": ("models", "info", "reproduce"),
     "Train": ("train", "resume", "eval", "predict", "runs"),
     "Language": ("prepare-text", "generate"),
-    "Measure": ("bench",),
+    "Measure": ("bench", "study"),
 }
 
 INTRODUCTION = """\

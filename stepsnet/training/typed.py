@@ -97,7 +97,8 @@ def _replace(config: Config, changes: Mapping[str, Any]) -> Config:
 def _parse(key: str, text: str, known: Mapping[str, Any]) -> Any:
     """The value that `text` stands for: JSON, a list without its brackets, itself, or words between commas; the first that fits."""
     hint = known[key]
-    for value in (_guess(text), _guess(f"[{text.strip('()')}]"), text, [word.strip() for word in text.split(",")]):
+    listed = _guess(f"[{text.strip('()')}]")
+    for value in (_guess(text), *([listed] if isinstance(listed, list) else []), text, [word.strip() for word in text.split(",")]):
         try:
             return _checked(key, value, hint)
         except UsageError:

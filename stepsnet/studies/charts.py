@@ -1,0 +1,90 @@
+"""The figures of studies: loss over depth, differences from a reference, γ over depth. Errors are standard errors over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from stepsnet.report.figures import Line, bar_chart, line_chart
+from stepsnet.report.run import read_lines
+from stepsnet.studies.results import Results, mean_and_error
+from stepsnet.studies.study import Arm, Cell, Setting
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Charts = Iterator[tuple[str, "Figure"]]
+"""Each with the name of its file."""
+
+INITS = {False: "linear layers start trunc-normal 0.02", True: "linear layers start as Xavier's"}
+
+
+def loss_over_blocks(results: Results, setting: Setting, arms: Iterable[Arm] | None = None, *, training: bool = False) -> Charts:
+    """One line a network, named alike at every depth; nothing if no arm is finished."""
+    families: dict[str, list[Arm]] = {}
+    for arm in results.size.of(setting) if arms is None else arms:
+        if results.finished(arm):
+            families.setdefault(arm.label, []).append(arm)
+    what = "training" if training else "validation"
+    lines = []
+    for label, unsorted in families.items():
+        members = sorted(unsorted, key=lambda arm: arm.blocks)
+        found = [mean_and_error([cell.train_loss if training else cell.loss for cell in results.finished(arm)]) for arm in members]
+        lines.append(Line(label, [arm.blocks for arm in members], [centre for centre, _ in found], members[0].color, _errors(found)))
+    if lines:
+        title = f"{what.capitalize()} loss over depth: {setting.key}"
+        yield f"{setting.key}-{what}", line_chart(
+            lines, title=title, x_label="blocks", y_label=f"{what} loss (nats)", log_x=True,
+            note=f"{setting.about}; mean ± standard error over {_seeds(results)}",
+        )
+
+
+def differences(results: Results, setting: Setting, reference: str, arms: Sequence[Arm], name: str = "differences") -> Charts:
+    """How much lower than the reference's the validation loss of each arm is."""
+    base = results.values(reference)
+    shown = [(arm, found) for arm in arms if arm.key != reference and (found := results.values(arm.key))]
+    if not base or not shown:
+        return
+    centre, error = mean_and_error(base)
+    gains = [(centre - middle, (error**2 + other**2) ** 0.5) for middle, other in (mean_and_error(found) for _, found in shown)]
+    known = results.arm(reference)
+    assert known is not None
+    yield f"{setting.key}-{name}", bar_chart(
+        [f"{arm.label} ({arm.blocks})" for arm, _ in shown], [gain for gain, _ in gains], errors=_errors(gains),
+        colors=[arm.color for arm, _ in shown], title=f"Gain over {known.label} ({known.blocks} blocks): {setting.key}",
+        y_label="validation loss, lower by (nats)", note=f"{setting.about}; standard errors over {_seeds(results)}",
+    )
+
+
+def gamma_over_depth(results: Results, setting: Setting, arms: Sequence[Arm], step: int, *, xavier: bool = False) -> Charts:
+    """γ after every block at one training step, the mean over seeds."""
+    lines = []
+    for arm in arms:
+        looks = [
+            line["gamma"] for seed in results.size.seeds for line in read_lines(results.pool / Cell(arm, seed).id / "gamma.jsonl")
+            if line["step"] == step
+        ]
+        if looks:
+            curve = [mean(found) if None not in found else None for found in zip(*looks, strict=True)]
+            lines.append(Line(arm.label, range(1, len(curve) + 1), curve, arm.color))
+    if lines:
+        yield f"{setting.key}-gamma-{arms[0].blocks}-step{step}" + ("-xavier" if xavier else ""), line_chart(
+            lines, title=f"Shortcut ratio over depth at step {step}: {setting.key}, {arms[0].blocks} blocks", x_label="block",
+            y_label="γ = σ(z_0)/σ(z_l)",
+            note=f"{setting.about}; {INITS[xavier]}; full-width state, waiting slices included; mean over {_seeds(results)}",
+        )
+
+
+def gammas(results: Results, setting: Setting, arms: Sequence[Arm], *, xavier: bool = False) -> Charts:
+    """Before training, early and at the end."""
+    for step in dict.fromkeys((0, *setting.looks[1:2], *setting.looks[-1:])):
+        yield from gamma_over_depth(results, setting, arms, step, xavier=xavier)
+
+
+def _errors(found: Sequence[tuple[float, float]]) -> list[float]:
+    return [0.0 if error != error else error for _, error in found]  # a single seed has none
+
+
+def _seeds(results: Results) -> str:
+    return f"{len(results.size.seeds)} seeds" if len(results.size.seeds) > 1 else "one seed"
