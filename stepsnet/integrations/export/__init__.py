@@ -1,0 +1,22 @@
+"""Models for other runtimes: ONNX, torch.export and OpenVINO, from one trace."""
+
+from stepsnet.integrations.export.check import FORMATS, Difference, Exported, export_model
+from stepsnet.integrations.export.onnx import onnx_facts, onnx_session, to_onnx
+from stepsnet.integrations.export.openvino import openvino_callable, openvino_facts, to_openvino
+from stepsnet.integrations.export.program import load_torch_export, to_torch_export, torch_export_facts
+
+__all__ = [
+    "FORMATS",
+    "Difference",
+    "Exported",
+    "export_model",
+    "load_torch_export",
+    "onnx_facts",
+    "onnx_session",
+    "openvino_callable",
+    "openvino_facts",
+    "to_onnx",
+    "to_openvino",
+    "to_torch_export",
+    "torch_export_facts",
+]

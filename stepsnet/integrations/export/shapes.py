@@ -1,0 +1,86 @@
+"""What of a model's input may vary in an exported file, and how far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stepsnet.errors import UsageError
+from stepsnet.families import Model, VisionModel
+from stepsnet.families.resnet import ResNet
+from stepsnet.families.swin import Swin
+
+LARGEST_BATCH = 4096
+LARGEST_SIDE = 1024
+SMALLEST_RESNET_SIDE = 32  # below it the last map is a single pixel of mostly padding
+LONGEST_TEXT = 4096
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of the input that may vary: `smallest`, `smallest + step` … `largest`."""
+
+    number: int
+    name: str
+    smallest: int
+    largest: int
+    step: int = 1
+
+    def __str__(self) -> str:
+        steps = f" in steps of {self.step}" if self.step > 1 else ""
+        return f"{self.name} {self.smallest} … {self.largest}{steps}"
+
+    def holds(self, length: int) -> bool:
+        return self.smallest <= length <= self.largest and length % self.step == 0
+
+    def dim(self) -> Any:
+        """The axis in the words of torch.export."""
+        if self.step == 1:
+            return torch.export.Dim(self.name, min=self.smallest, max=self.largest)
+        return self.step * torch.export.Dim(f"_{self.name}", min=self.smallest // self.step, max=self.largest // self.step)
+
+    def another(self, than: int) -> int:
+        """A length within the range that is not `than`, the next one where there is one."""
+        return than + self.step if than + self.step <= self.largest else than - self.step
+
+
+def batch_axis() -> Axis:
+    return Axis(0, "batch", 1, LARGEST_BATCH)
+
+
+def size_axes(model: Model) -> tuple[Axis, ...]:
+    """The range of sizes over which one file can serve a model; none where the size is part of what it learned, or of its windows.
+
+    Swin: windows must fit into the last map, and every map must be whole, so that only padding to whole windows depends on the size.
+    """
+    if isinstance(model, Swin):
+        step = model.patch_embed.patch * 2 ** (len(model.plans) - 1)
+        sides = Axis(2, "height", step * model.window, max(LARGEST_SIDE, 2 * step * model.window) // step * step, step)
+    elif isinstance(model, ResNet):
+        sides = Axis(2, "height", SMALLEST_RESNET_SIDE, max(LARGEST_SIDE, *model.input_size))
+    elif isinstance(model, VisionModel):
+        return ()
+    else:
+        return (Axis(1, "tokens", 1, max(LONGEST_TEXT, *model.input_size)),)
+    return sides, Axis(3, "width", sides.smallest, sides.largest, sides.step)
+
+
+def example_input(model: Model, shape: tuple[int, ...]) -> Tensor:
+    """Random pictures or tokens, the same ones every time."""
+    generator = torch.Generator().manual_seed(0)
+    if isinstance(model, VisionModel):
+        return torch.randn(shape, generator=generator)
+    return torch.randint(int(model.default_cfg["vocab_size"]), shape, generator=generator)
+
+
+def check_exportable(model: Model) -> None:
+    """One sentence for what cannot become a file."""
+    if not isinstance(model, VisionModel) and "vocab_size" not in model.default_cfg:
+        kind = model.default_cfg.get("architecture", type(model).__name__)
+        raise UsageError(
+            f"{kind} cannot be exported: files are made of classifiers and language models; what a detector or a segmenter does "
+            "around its backbone is not traced (its backbone, trained as a classifier, can be exported)."
+        )
