@@ -49,12 +49,12 @@ def cpu_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
 
 
 def matmul_peak(
-    dtype: str, *, sizes: tuple[int, ...] = SIZES, repeats: int = REPEATS, clock: Callable[[], float] = time.perf_counter,
+    dtype: str, *, sizes: tuple[int, ...] | None = None, repeats: int = REPEATS, clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """FLOP/s of the fastest square matrix product, two for every multiply-accumulate: the limit that shares are shares of."""
     best = 0.0
     with torch.inference_mode():
-        for size in sizes:
+        for size in sizes or SIZES:
             left, right = (torch.randn(size, size).to(DTYPES[dtype]) for _ in range(2))
             left @ right  # the first of a shape also chooses and prepares a kernel
             for _ in range(repeats):
