@@ -1,8 +1,26 @@
 """Looks at models from outside, through hooks: no model's forward carries recording code."""
 
+from stepsnet.analysis.contribution import StepContribution, WidthUse, step_contribution, width_use
 from stepsnet.analysis.find import FoundStack, find_blocks
 from stepsnet.analysis.gradients import GradientFlow, gradient_flow
+from stepsnet.analysis.paths import DroppedBlocks, MaskedPaths, drop_blocks, mask_paths
 from stepsnet.analysis.recorder import GammaRecorder
 from stepsnet.analysis.shortcut import ShortcutRatio, shortcut_ratio
 
-__all__ = ["FoundStack", "GammaRecorder", "GradientFlow", "ShortcutRatio", "find_blocks", "gradient_flow", "shortcut_ratio"]
+__all__ = [
+    "DroppedBlocks",
+    "FoundStack",
+    "GammaRecorder",
+    "GradientFlow",
+    "MaskedPaths",
+    "ShortcutRatio",
+    "StepContribution",
+    "WidthUse",
+    "drop_blocks",
+    "find_blocks",
+    "gradient_flow",
+    "mask_paths",
+    "shortcut_ratio",
+    "step_contribution",
+    "width_use",
+]

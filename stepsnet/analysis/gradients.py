@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,16 +84,21 @@ def random_class_loss(output: Tensor, seed: int = 0) -> Tensor:
     """Mean cross-entropy over the last dimension against classes drawn at random; a model that returns a scalar has its own loss."""
     if output.dim() == 0:
         return output
-    generator = torch.Generator().manual_seed(seed)
+    generator = probe_generator(seed)
     classes = torch.randint(output.shape[-1], output.shape[:-1], generator=generator).to(output.device)
     return nn.functional.cross_entropy(wide(output).reshape(-1, output.shape[-1]), classes.reshape(-1))
+
+
+def probe_generator(seed: int) -> torch.Generator:
+    """Random numbers that are not, by the same seed, those of which somebody has made the inputs."""
+    return torch.Generator().manual_seed(seed + 0x9E3779B97F4A7C15 // 2)
 
 
 def _normalised_flow(
     model: nn.Module, inputs: tuple[Any, ...], blocks: list[nn.Module] | None, channel_dim: int | None, probes: int, seed: int
 ) -> tuple[list[float], list[float], list[float]]:
     """∂ẑ_l/∂ẑ_0, its gain, and γ. Forward-mode autograd carries a direction through all blocks in one pass."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = probe_generator(seed)
     direction: list[Tensor] = []
     found: list[list[Tensor]] = []
 
@@ -150,7 +156,9 @@ def _forward_mode(model: nn.Module) -> Iterator[None]:
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
+        with warnings.catch_warnings(), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
+            # PyTorch registers forward-mode rules on first use, by a function of its own that it has deprecated.
+            warnings.filterwarnings("ignore", ".*torch.jit.script", DeprecationWarning)
             yield
     except NotImplementedError as missing:
         why = str(missing).strip().partition("\n")[0]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 import pytest
 import torch
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from torch import Tensor, nn
 
 from stepsnet.analysis import shortcut_ratio
@@ -14,17 +17,7 @@ from stepsnet.errors import UsageError
 from stepsnet.families import create_model
 from stepsnet.families.model import Model
 from stepsnet.macro import ReverseStepsNet, Stack, StepsNet
-
-
-class Scale(nn.Module):
-    """A block that multiplies its channels."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.factor
+from tests.analysis.nets import Foreign, Linear, Scale, Shift, no_hooks
 
 
 def make(name: str) -> Model:
@@ -99,24 +92,6 @@ def test_a_language_model_takes_ids() -> None:
     assert len(gamma) == 8
 
 
-class Foreign(nn.Module):
-    """Somebody's network: its blocks return tuples and get their state by keyword; in the middle the width changes."""
-
-    class Block(nn.Module):
-        def forward(self, *, hidden: Tensor) -> tuple[Tensor, None]:
-            return 2 * hidden, None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(self.Block() for _ in range(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for number, layer in enumerate(self.layers):
-            x = x[..., :4] if number == 2 else x
-            x = layer(hidden=x)[0]
-        return x
-
-
 def test_a_foreign_network_names_its_blocks() -> None:
     model = Foreign()
     assert shortcut_ratio(model, torch.randn(2, 3, 8), blocks=model.layers).gamma == pytest.approx([0.5, 0.25, 0.5, 0.25])
@@ -141,10 +116,83 @@ def test_no_trace_is_left() -> None:
     assert all(torch.equal(before[name], buffer) for name, buffer in model.named_buffers())
     assert not frozen.training
     assert model.training
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert no_hooks(model)
 
 
 def test_dead_positions_do_not_count() -> None:
     x = torch.randn(1, 3, 4)
     x[0, 1] = 0
     assert shortcut_ratio(StepsNet([Stack([Scale(2.0)])], [4]), x).gamma == pytest.approx([0.5])
+
+
+def test_the_weights_of_eq_2_put_the_normalised_state_together() -> None:
+    x = torch.randn(1, 1, 8, dtype=torch.float64)  # one position, so that no mean hides anything
+    net = StepsNet([Stack([Linear(8), Linear(8)])], [8]).double()
+    z = net(x).detach()
+    found = shortcut_ratio(net, x)
+    hat = [(tensor - tensor.mean()) / sigma(tensor) for tensor in (x, z - x, z)]
+    torch.testing.assert_close(found.shortcut_weight[-1] * hat[0] + found.residual_weight[-1] * hat[1], hat[2])
+    assert found.residual_sigma[-1] == pytest.approx(float(sigma(z - x)))
+
+
+def test_a_branch_is_what_one_block_adds() -> None:
+    x = torch.randn(2, 3, 6)
+    net = StepsNet([Stack([Shift(6, 1), Shift(6, 2)])], [6])
+    first, second = (block.noise.detach() for block in net.steps[0].blocks)  # type: ignore[union-attr]
+    found = shortcut_ratio(net, x)
+    assert found.branch_sigma == pytest.approx([float(sigma(first)), float(sigma(second))])
+    assert found.branch_weight[1] == pytest.approx(float((sigma(second) / sigma(net(x).detach())).mean()))
+    assert found.residual_sigma[1] == pytest.approx(float(sigma(first + second)))
+
+
+def test_the_join_belongs_to_no_branch() -> None:
+    net = StepsNet([Stack([Scale(3.0)]), Stack([Scale(1.0)])], [4, 6], join="matched")
+    assert shortcut_ratio(net, torch.randn(2, 3, 6)).branch_sigma[1] == pytest.approx(0.0)
+
+
+def test_the_cosine_is_that_of_the_whole_state() -> None:
+    x = torch.randn(2, 7, 6)
+    net = StepsNet([Stack([Scale(-1.0)]), Stack([Scale(1.0)])], [4, 6])
+    turned = torch.cat((-x[..., :4], x[..., 4:]), dim=-1)
+    expected = float(nn.functional.cosine_similarity(x, turned, dim=-1).mean())
+    assert shortcut_ratio(net, x).cosine == pytest.approx([expected, expected])
+
+
+def test_any_block_may_serve_as_the_start() -> None:
+    net = StepsNet([Stack([Scale(2.0), Scale(2.0), Scale(4.0)])], [6])
+    found = shortcut_ratio(net, torch.randn(3, 5, 6), start=1)
+    assert found.gamma == pytest.approx([0.5, 0.125])
+    assert found.block == [2, 3]
+
+
+def test_stages_after_the_start_begin_anew() -> None:
+    model = Foreign()
+    assert shortcut_ratio(model, torch.randn(2, 3, 8), blocks=model.layers, start=1).gamma == pytest.approx([0.5, 0.5, 0.25])
+
+
+@pytest.mark.parametrize("start", [-1, 2, 3])
+def test_a_start_without_blocks_behind_it_is_refused(start: int) -> None:
+    with pytest.raises(UsageError, match="start"):
+        shortcut_ratio(StepsNet([Stack([Scale(2.0), Scale(2.0)])], [6]), torch.randn(1, 6), start=start)
+
+
+class InPlace(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mul_(2.0)
+
+
+def test_blocks_that_change_their_input_in_place_are_seen_rightly() -> None:
+    model = nn.Sequential(InPlace(), InPlace())
+    found = shortcut_ratio(model, torch.randn(3, 4), blocks=model)
+    assert found.gamma == pytest.approx([0.5, 0.25])
+    assert found.branch_weight == pytest.approx([0.5, 0.5])
+
+
+def test_the_result_is_json_and_a_figure() -> None:
+    found = shortcut_ratio(make("test_swin"), torch.randn(1, 3, 32, 32))
+    assert json.loads(json.dumps(found.to_json()))["mean"] == pytest.approx(found.mean)
+    assert "initialised" in [text.get_text() for text in figure_texts(found.plot(note="initialised"))]
+
+
+def figure_texts(figure: Figure) -> list[Text]:
+    return figure.findobj(Text)  # type: ignore[return-value]

@@ -1,0 +1,151 @@
+"""What a trained StepsNet needs: parts of it taken away, no retraining (Tables 6 and 7).
+
+`measure(model, batch)` returns sum and count of a metric over a batch; the metric is all sums by all counts. Batches are gone through
+once for each row, so an iterator is first made a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from torch import Tensor, nn
+
+from stepsnet.analysis.results import Result, step_label
+from stepsnet.analysis.states import Net, macro_nets, undisturbed
+from stepsnet.cost import count_params
+from stepsnet.errors import UsageError
+from stepsnet.report.figures import Line, bar_chart, line_chart
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Measure: TypeAlias = Callable[[nn.Module, Any], tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class MaskedPaths(Result):
+    """The metric with the first (`slow`) or the last (`fast`) `sizes` channels of x zeroed; the first row is the whole network."""
+
+    sizes: list[int]
+    slow: list[float]
+    fast: list[float]
+
+    def plot(self, metric: str = "metric", title: str = "Slow and fast path masked", note: str = "") -> Figure:
+        lines = [Line("slow path: the first n", self.sizes, self.slow), Line("fast path: the last n", self.sizes, self.fast)]
+        return line_chart(lines, title=title, x_label="channels of x set to zero", y_label=metric, note=note)
+
+
+@dataclass(frozen=True)
+class DroppedBlocks(Result):
+    """The metric without the last `dropped` blocks of one step at a time, and what share of all blocks' parameters these are."""
+
+    steps: list[str]
+    """"none" first: the whole network"""
+    dropped: list[int]
+    share: list[float]
+    metric: list[float]
+
+    def plot(self, metric: str = "metric", title: str = "Similar computation dropped in each step", note: str = "") -> Figure:
+        words = [f"{step}: {count}" if count else step for step, count in zip(self.steps, self.dropped, strict=True)]
+        return bar_chart(words, self.metric, title=title, y_label=metric, note=note)
+
+
+def mask_paths(model: nn.Module, batches: Iterable[Any], measure: Measure, sizes: Sequence[int] | None = None) -> MaskedPaths:
+    """Table 6: zero the first n or the last n channels of x before the StepsNet, for every n in `sizes`.
+
+    In a model of several stages this is done in all that have several steps. The slow path x_1 and the fast path behind it bound n;
+    without `sizes` they are five that divide the narrower of the two into six, as the paper's do.
+    """
+    nets = _stepped(model)
+    limit = min(min(_slow(net), max(net.widths) - _slow(net)) for net in nets)
+    chosen = [limit * part // 6 for part in range(1, 6)] if sizes is None else list(sizes)
+    if any(not 0 < size <= limit for size in chosen):
+        raise UsageError(f"sizes {chosen}: one to {limit} channels can be masked, which the slow and the fast path both have")
+    batches = _repeatable(batches)
+    whole = _metric(model, batches, measure)
+    found: dict[str, list[float]] = {"slow": [whole], "fast": [whole]}
+    for size in chosen:
+        for path, values in found.items():
+            with ExitStack() as hooks:
+                for net in nets:
+                    hooks.callback(net.register_forward_pre_hook(_mask(net, path, size)).remove)
+                values.append(_metric(model, batches, measure))
+    return MaskedPaths([0, *chosen], found["slow"], found["fast"])
+
+
+def drop_blocks(model: nn.Module, batches: Iterable[Any], measure: Measure) -> DroppedBlocks:
+    """Table 7: leave out the last blocks of one step after the other, about as much computation from each.
+
+    The unit is one block of the widest step; of a narrower step as many blocks go as have together that many parameters, which in all
+    families stand for the multiply-accumulates (Steps-DeiT-S: 4, 2, 1), but never more than it has. Stages are looked at one by one.
+    """
+    nets = _stepped(model)
+    total = sum(count_params(block) for net in macro_nets(model) for block in _blocks(net))
+    batches = _repeatable(batches)
+    rows: list[tuple[str, int, float, float]] = [("none", 0, 0.0, _metric(model, batches, measure))]
+    for stage, net in enumerate(macro_nets(model)):
+        stacks = [list(getattr(step, "blocks", [step])) for step in net.steps]
+        unit = max((count_params(stack[-1]) for stack in stacks if stack), default=0)
+        for number, stack in enumerate(stacks):
+            if net not in nets or not stack:
+                continue
+            last = stack[-max(1, min(len(stack), round(unit / max(1, count_params(stack[-1]))))) :]
+            with ExitStack() as hooks:
+                for block in last:
+                    hooks.callback(block.register_forward_hook(_pass_through).remove)
+                share = sum(map(count_params, last)) / max(1, total)
+                rows.append((step_label(stage, number, len(macro_nets(model))), len(last), share, _metric(model, batches, measure)))
+    steps, dropped, share_of, metric = (list(column) for column in zip(*rows, strict=True))
+    return DroppedBlocks(steps, dropped, share_of, metric)  # type: ignore[arg-type]
+
+
+def _stepped(model: nn.Module) -> list[Net]:
+    """The macro networks with more than one step."""
+    nets = [net for net in macro_nets(model) if len(net.widths) > 1]
+    if not nets:
+        raise UsageError(f"{type(model).__name__} has no StepsNet of several steps, so it has neither paths nor steps to take away")
+    return nets
+
+
+def _slow(net: Net) -> int:
+    """The channels of x that go through all steps."""
+    return min(net.widths)
+
+
+def _blocks(net: Net) -> Iterator[nn.Module]:
+    for step in net.steps:
+        yield from getattr(step, "blocks", [step])
+
+
+def _mask(net: Net, path: str, size: int) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
+    first = 0 if path == "slow" else max(net.widths) - size
+
+    def zero(_net: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        x = args[0].clone()
+        x.narrow(net.channel_dim, first, size).zero_()
+        return x, *args[1:]
+
+    return zero
+
+
+def _pass_through(_block: nn.Module, args: tuple[Any, ...], _output: Tensor) -> Tensor:
+    state: Tensor = args[0]
+    return state
+
+
+def _repeatable(batches: Iterable[Any]) -> Iterable[Any]:
+    return list(batches) if isinstance(batches, Iterator) else batches
+
+
+def _metric(model: nn.Module, batches: Iterable[Any], measure: Measure) -> float:
+    total = count = 0.0
+    with undisturbed(model):
+        for batch in batches:
+            found, of = measure(model, batch)
+            total, count = total + float(found), count + float(of)
+    if not count:
+        raise UsageError("there are no batches to measure on")
+    return total / count
