@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stepsnet.errors import UsageError
-    from stepsnet.families import cost_of, create_model, list_models, load_model, save_model
+    from stepsnet.families import compile_blocks, cost_of, create_model, fold, list_models, load_model, save_model
     from stepsnet.macro import ReverseStepsNet, StepPlan, StepsNet
 
 __version__ = "0.1.0"
@@ -21,8 +21,10 @@ __all__ = [
     "StepsNet",
     "UsageError",
     "__version__",
+    "compile_blocks",
     "cost_of",
     "create_model",
+    "fold",
     "list_models",
     "load_model",
     "save_model",
@@ -33,8 +35,10 @@ _HOMES = {
     "StepPlan": "stepsnet.macro",
     "StepsNet": "stepsnet.macro",
     "UsageError": "stepsnet.errors",
+    "compile_blocks": "stepsnet.families",
     "cost_of": "stepsnet.families",
     "create_model": "stepsnet.families",
+    "fold": "stepsnet.families",
     "list_models": "stepsnet.families",
     "load_model": "stepsnet.families",
     "save_model": "stepsnet.families",

@@ -1,8 +1,10 @@
 """The zoo: five families, each one file; baseline and Steps twin are the same class under different plans."""
 
 from stepsnet.families import deit, language, resnet, swin, swin_plus
+from stepsnet.families.compile import compile_blocks
 from stepsnet.families.create import ModelOptions, cost_of, create_model, load_model
 from stepsnet.families.files import load_weights, save_model
+from stepsnet.families.fold import fold
 from stepsnet.families.model import Model, layer_ids
 from stepsnet.families.registry import Variant, get_variant, list_models
 from stepsnet.families.vision import FeatureBackbone, VisionModel
@@ -13,9 +15,11 @@ __all__ = [
     "ModelOptions",
     "Variant",
     "VisionModel",
+    "compile_blocks",
     "cost_of",
     "create_model",
     "deit",
+    "fold",
     "get_variant",
     "language",
     "layer_ids",

@@ -124,12 +124,18 @@ def describe(variant: Variant, model: Model, options: dict[str, Any]) -> dict[st
     return config
 
 
-def load_model(path: str | Path, *, device: str | torch.device = "cpu", **options: Unpack[ModelOptions]) -> Model:
-    """Rebuild a saved model with its weights; `options` override those it was made with (`drop_path_rate`, …)."""
+def load_model(
+    path: str | Path, *, device: str | torch.device = "cpu", mmap: bool = True, **options: Unpack[ModelOptions]
+) -> Model:
+    """Rebuild a saved model with its weights; `options` override those it was made with (`drop_path_rate`, …).
+
+    The weights stay in the file, mapped into memory, until they are used or changed: it may be deleted or replaced meanwhile, but where
+    something may overwrite it in place, load a copy with `mmap=False`.
+    """
     header = read_header(path)
     saved = json.loads(header["options"]) | {"plan": header["plan"]}
     model = create_model(header["name"], device="meta", **(saved | options))
-    load_weights(model, path)
+    load_weights(model, path, mmap=mmap)
     return model.to(device)
 
 

@@ -23,6 +23,8 @@ def save_model(model: Model, path: str | Path, weights: Mapping[str, Tensor] | N
     path = Path(path)
     if not model.default_cfg:
         raise UsageError(f"{path}: only a model that create_model made can be rebuilt from a file; save this one's state_dict() instead")
+    if model.default_cfg.get("folded"):
+        raise UsageError(f"{path}: a folded model is not saved; save the one it was made from, and fold it again when it is loaded")
     try:
         options = json.dumps(model.default_cfg["options"] | model.changed_options(), default=_plain)
     except TypeError as error:
@@ -42,8 +44,13 @@ def save_model(model: Model, path: str | Path, weights: Mapping[str, Tensor] | N
         temporary.unlink(missing_ok=True)
 
 
-def load_weights(model: Model, path: str | Path) -> None:
-    """Fill a model from a file of ours or from a plain safetensors state dict; what does not fit is named."""
+def load_weights(model: Model, path: str | Path, *, mmap: bool = False) -> None:
+    """Fill a model from a file of ours or from a plain safetensors state dict; what does not fit is named.
+
+    With `mmap`, a model on the meta device gets weights that lie in the file: nothing is read before it is used, nothing is held twice,
+    and what is changed, in training say, is copied page by page. The file may be deleted or replaced, as `save_model` does, while the
+    model lives; it must not be overwritten in place.
+    """
     read_header(path, ours=False)
     weights = safetensors.torch.load_file(path)
     own = model.state_dict()
@@ -56,7 +63,10 @@ def load_weights(model: Model, path: str | Path) -> None:
     for key, tensor in weights.items():
         if tensor.shape != own[key].shape:
             raise UsageError(f"{fits}: its {key} is {tuple(tensor.shape)}, the model's {tuple(own[key].shape)}")
-    put_weights(model, weights)
+    if mmap and all(tensor.is_meta for tensor in own.values()):
+        model.load_state_dict(weights, assign=True)
+    else:
+        put_weights(model, weights)
 
 
 def put_weights(model: Model, weights: Mapping[str, Tensor]) -> None:

@@ -1,10 +1,11 @@
-"""ResNet (arXiv 1512.03385) and Steps-ResNet (Table 12). Maps are (B, C, H, W); channels-last memory works and is faster."""
+"""ResNet (arXiv 1512.03385) and Steps-ResNet (Table 12). Maps are (B, C, H, W), on processors channels-last in memory."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from stepsnet.blocks.conv import BasicBranch, BottleneckBranch
@@ -49,7 +50,7 @@ class DownsamplingBlock(nn.Module):
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.shortcut(x) + self.drop_path(self.branch(x)))
+        return self.act(self.drop_path(self.branch(x)).add_(self.shortcut(x)))  # nothing else needs the branch's own output
 
 
 class Stage(nn.Module):
@@ -124,6 +125,8 @@ class ResNet(VisionModel):
 
     def intermediates(self, x: Tensor, indices: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
         check_picture(x, self.input_size[0], 1)
+        if x.device.type == "cpu":  # convolutions keep the layout of what they get, and oneDNN's are a fifth faster this way
+            x = x.contiguous(memory_format=torch.channels_last)
         x = self.stem(x)
         maps = []
         for index, stage in enumerate(self.stages):
