@@ -15,8 +15,10 @@ from torch.distributed.tensor import DTensor
 
 from stepsnet.analysis.shortcut import measure
 from stepsnet.analysis.states import macro_nets
+from stepsnet.report.figures import save_figure
+from stepsnet.report.gamma import gamma_map
 
-GAMMA = "gamma.jsonl"
+GAMMA, PICTURE = "gamma.jsonl", "gamma.png"
 
 
 class Samples(Protocol):
@@ -60,6 +62,7 @@ class RunFace(Protocol):
 class GammaRecorder:
     """Writes `{"step": …, "gamma": […]}` to gamma.jsonl in the run folder: at the start, every `every` steps, and at the last one.
 
+    At the end the whole of it becomes gamma.png, a map of step and depth, if matplotlib is installed.
     The same `samples` validation samples serve as probe each time. Should the passes take more than `share` of the time, steps are left
     out, but never the first, those in `always` and the last. Sharded models (FSDP) are not watched: a pass through one needs all ranks.
     """
@@ -98,7 +101,13 @@ class GammaRecorder:
         """Nothing to do: every line is on its way to the disk already."""
 
     def on_end(self, state: RunFace) -> None:
-        """Nothing to do."""
+        if not self._watching:
+            return
+        config = state.out / "config.json"
+        described = json.loads(config.read_bytes()) if config.is_file() else {}
+        drawn = gamma_map(_lines_until(self._path, state.total_steps), described)
+        if drawn is not None:
+            save_figure(drawn, state.out / PICTURE)
 
     def close(self) -> None:
         """Nothing to do: no file is kept open."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepsnet.errors import UsageError
+from stepsnet.report.gamma import gamma_map
 from stepsnet.report.html import figures, page, paragraph, preformatted, section, table, write
 from stepsnet.report.palette import OTHER, TIMES, TRAINING, VALIDATION
 from stepsnet.report.stack import stack_svg
@@ -36,7 +37,11 @@ def run_report(run_dir: Path) -> Path:
         section("Result", _result_table(steps, evaluations)),
         section("Curves", figures(*_curves(steps, evaluations))),
         section("The stack", stack_svg(plans[0]), paragraph(STACK_EXPLAINED)) if plans else "",
-        section("Shortcut ratio", figures(("γ over depth", gamma_chart(gammas))), paragraph(GAMMA_EXPLAINED) if gammas else ""),
+        section(
+            "Shortcut ratio",
+            figures(("γ over depth", gamma_chart(gammas)), ("γ over training and depth", _gamma_map(gammas, config))),
+            paragraph(GAMMA_EXPLAINED) if gammas else "",
+        ),
         section("Evaluations", _evaluation_table(evaluations)),
         section("Configuration", preformatted(json.dumps(config, indent=2, ensure_ascii=False))),
         section("Environment", preformatted(json.dumps(environment, indent=2, ensure_ascii=False)) if environment else ""),
@@ -58,6 +63,16 @@ def gamma_chart(gammas: Sequence[dict[str, Any]], width: int = 560) -> str:
     looks = {look["step"]: (look["gamma"], color) for look, color in zip((gammas[0], early_line(gammas), gammas[-1]), TIMES, strict=True)}
     lines = [Line(f"step {step:,}", range(1, len(gamma) + 1), gamma, color) for step, (gamma, color) in looks.items()]
     return line_chart(lines, title="γ over depth", x_label="block", y_label="γ", width=width, height=360, y_range=(0.0, 1.0))
+
+
+def _gamma_map(gammas: Sequence[dict[str, Any]], config: dict[str, Any]) -> str:
+    """The whole of it, where matplotlib is there to draw it."""
+    drawn = gamma_map(gammas, config)
+    if drawn is None:
+        return ""
+    from stepsnet.report.figures import figure_svg
+
+    return figure_svg(drawn)
 
 
 def early_line(gammas: Sequence[dict[str, Any]]) -> dict[str, Any]:

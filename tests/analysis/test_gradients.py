@@ -42,7 +42,7 @@ def test_what_a_normalisation_removes_is_no_gradient() -> None:
 def test_the_gain_is_that_of_the_jacobian() -> None:
     net = StepsNet([Stack([Linear(6)])], [6]).double()
     x = torch.randn(1, 1, 6, dtype=torch.float64)
-    found = gradient_flow(net, x.expand(1, 2000, 6), loss=total, probes=2)  # the same position often: as many directions
+    found = gradient_flow(net, x.repeat(1, 2000, 1), loss=total, probes=2)  # the same position often: as many directions
 
     def normalised(z: Tensor) -> Tensor:
         return (z - z.mean()) / z.std(correction=0)

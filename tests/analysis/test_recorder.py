@@ -54,6 +54,8 @@ def train(recorder: GammaRecorder, state: State, until: int) -> None:
     for _ in range(state.step, until):
         state.step += 1
         recorder.on_step(state, state.step, {})
+    if state.step == state.total_steps:
+        recorder.on_end(state)
     recorder.close()
 
 
@@ -66,6 +68,18 @@ def test_start_every_and_end_are_recorded(tmp_path: Path) -> None:
     assert steps(tmp_path) == [0, 4, 8, 10]
     line = json.loads((tmp_path / "gamma.jsonl").read_text().splitlines()[0])
     assert len(line["gamma"]) == 1
+
+
+def test_the_end_is_a_picture(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model": "test_deit", "join": "plain", "seed": 0, "model_args": {}}))
+    train(GammaRecorder(every=4, share=1.0), State(tmp_path), until=10)
+    assert (tmp_path / "gamma.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_numbers_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepsnet.report.gamma.find_spec", lambda _: None)
+    train(GammaRecorder(every=4, share=1.0), State(tmp_path), until=10)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gamma.jsonl"]
 
 
 def test_the_probe_is_always_the_same(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def lines(path: Path, values: list[dict[str, Any]]) -> None:
 class WellFormed(HTMLParser):
     """Every element that is opened is closed, in order."""
 
-    ALONE = ("meta", "line", "rect", "circle", "polyline")
+    ALONE = ("meta", "line", "rect", "circle", "polyline", "path", "image", "use")
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,8 +72,19 @@ def test_the_page_is_whole_and_holds_everything(run: Path) -> None:
 
 def test_the_page_loads_nothing(run: Path) -> None:
     text = run_report(run).read_text()
-    assert not re.search(r"<script|<link|<img|url\(|@import|src=", text)
+    assert not re.search(r"<script|<link|<img|url\((?!#)|@import|src=", text)
     assert set(re.findall(r"https?://[^\"\s]+", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_the_map_of_gamma_says_how_the_network_began(run: Path) -> None:
+    assert "test_steps_deit, join matched, initialisation: its own, seed 3" in run_report(run).read_text()
+
+
+def test_without_matplotlib_the_page_has_its_curves(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepsnet.report.gamma.find_spec", lambda _: None)
+    text = run_report(run).read_text()
+    assert "γ over depth" in text
+    assert "γ over training and depth" not in text
 
 
 def test_what_users_wrote_is_escaped(run: Path) -> None:
