@@ -36,7 +36,9 @@ class BlockVitals:
     cosine: float
     """Of z_l with z_{l−1}."""
     rank: float
-    """Effective rank of the whole state over positions (exponential of the entropy of its spectrum), as a share of what is possible."""
+    """Effective rank of the whole state over positions: exponential of the entropy of its spectrum, the mean taken off."""
+    full_rank: int
+    """The largest it could be: channels, or positions less one."""
     largest: float
     """The largest |z_l|."""
     state_gradient: float
@@ -82,7 +84,7 @@ def measure_vitals(
     found = [
         BlockVitals(
             names.get(look.block, f"block {number}"), look.stage + 1, look.step + 1, look.width, gamma, sigma, look.update, look.cosine,
-            look.rank, look.largest, *norms,
+            look.rank, look.full_rank, look.largest, *norms,
         )
         for number, (look, gamma, sigma, norms) in enumerate(zip(looks, shortcut.gamma, shortcut.sigma, gradients, strict=True), 1)
     ]  # fmt: skip
@@ -106,20 +108,20 @@ class _Look:
             self.update = float((after - before).norm() / old)
             self.cosine = float(((before * after).sum() - beside) / (old * new))
             self.largest = float(after.abs().max())
-            self.rank = effective_rank(after, seen.dim)
+            self.rank, self.full_rank = effective_rank(after, seen.dim)
 
 
-def effective_rank(z: Tensor, channel_dim: int) -> float:
-    """exp(entropy) of the spectrum of z over positions, the mean taken off, as a share of the rank that so many positions can have."""
+def effective_rank(z: Tensor, channel_dim: int) -> tuple[float, int]:
+    """exp(entropy) of the spectrum of z over positions, the mean taken off, and the rank that so many positions and channels can have."""
     rows = wide(z).movedim(channel_dim, -1).flatten(0, -2)
     rows = rows[:: max(1, len(rows) // ROWS)][:ROWS]
     rows = rows - rows.mean(dim=0)
     possible = min(len(rows) - 1, rows.shape[1])
     if possible < 1 or not bool(rows.isfinite().all()):
-        return float("nan")
+        return float("nan"), possible
     power = torch.linalg.svdvals(rows).square()
     share = power / power.sum().clamp(min=torch.finfo(power.dtype).tiny)
-    return float(torch.exp(torch.special.entr(share).sum()) / possible)
+    return float(torch.exp(torch.special.entr(share).sum())), possible
 
 
 def _gradients(scalar: Tensor, looks: Sequence[_Look]) -> list[tuple[float, float]]:

@@ -64,7 +64,7 @@ def _print_preview(found: dict[str, Any]) -> None:
     from stepsnet.cli.numbers import million
 
     model, steps = found["model"], found["steps"]
-    print("\n".join(f"{key} = {value}" for key, value in _flat(found["config"]).items()))
+    print("\n".join(f"{key} = {value}" for key, value in flat(found["config"]).items()))
     print(
         f"\nmodel   {model['name']}, plan {model['plan']}: {model['blocks']} blocks, {model['layers']} layers, "
         f"{million(model['params'])} parameters, {million(model['macs'])} MACs an input"
@@ -73,12 +73,12 @@ def _print_preview(found: dict[str, Any]) -> None:
     print(f"steps   {steps['total']:,} in all, {steps['per_epoch']:,} an epoch; learning rate at its peak {steps['peak_lr']:.3g}")
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Dotted keys, as the command line takes them."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            flat |= flat(value, f"{prefix}{key}.")
         else:
             flat[prefix + key] = value
     return flat
