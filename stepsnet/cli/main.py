@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "Train": ("train", "resume", "eval", "predict", "runs"),
     "Language": ("prepare-text", "generate"),
     "Measure": ("bench", "study"),
+    "Take it elsewhere": ("export",),
 }
 
 INTRODUCTION = """\

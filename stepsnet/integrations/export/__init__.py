@@ -4,12 +4,15 @@ from stepsnet.integrations.export.check import FORMATS, Difference, Exported, ex
 from stepsnet.integrations.export.onnx import onnx_facts, onnx_session, to_onnx
 from stepsnet.integrations.export.openvino import openvino_callable, openvino_facts, to_openvino
 from stepsnet.integrations.export.program import load_torch_export, to_torch_export, torch_export_facts
+from stepsnet.integrations.export.shapes import at_size, has_batch_norms
 
 __all__ = [
     "FORMATS",
     "Difference",
     "Exported",
+    "at_size",
     "export_model",
+    "has_batch_norms",
     "load_torch_export",
     "onnx_facts",
     "onnx_session",

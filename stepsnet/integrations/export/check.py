@@ -64,9 +64,12 @@ class Exported:
     facts: dict[str, str]
 
 
-def export_model(model: Model, path: str | Path, *, form: str = "onnx", any_size: bool = False, example: Tensor | None = None) -> Exported:
+def export_model(
+    model: Model, path: str | Path, *, form: str = "onnx", any_size: bool = False, against: Model | None = None
+) -> Exported:
     """Write a model to a file that takes any batch (`any_size`: and any size within its range), run it there, and compare.
 
+    It is compared with the model, or with the one that it was made from (`against`: before its batch norms were folded, say).
     Only a file whose outputs are the model's to 1e-4 takes its place at `path`; otherwise nothing is left behind.
     """
     if form not in FORMATS:
@@ -75,10 +78,9 @@ def export_model(model: Model, path: str | Path, *, form: str = "onnx", any_size
     if path.suffix != chosen.suffix:
         raise UsageError(f"a file of format {form} ends in {chosen.suffix}, but {path.name} does not")
     with whole_file(path) as unfinished:
-        traced = trace(model, any_size=any_size, example=example)
+        traced = trace(model, any_size=any_size)
         chosen.write(traced, unfinished)
-        own = (2, *model.input_size) if example is None else tuple(example.shape)
-        differences = compare(model, chosen.load(unfinished), check_shapes(own, traced.axes))
+        differences = compare(against or model, chosen.load(unfinished), check_shapes((2, *model.input_size), traced.axes))
         for difference in differences:
             if not difference.holds:
                 raise UsageError(

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stepsnet.errors import UsageError
 from stepsnet.families import Model, VisionModel
+from stepsnet.families.deit import DeiT
 from stepsnet.families.resnet import ResNet
 from stepsnet.families.swin import Swin
 
@@ -84,3 +85,23 @@ def check_exportable(model: Model) -> None:
             f"{kind} cannot be exported: files are made of classifiers and language models; what a detector or a segmenter does "
             "around its backbone is not traced (its backbone, trained as a classifier, can be exported)."
         )
+
+
+def at_size(model: Model, height: int, width: int) -> None:
+    """Make a model one for pictures of this size, in place. DeiT's positions are interpolated for it, once."""
+    if not isinstance(model, VisionModel):
+        raise UsageError(f"{model.family} takes texts, which have no image size")
+    model.input_size = (model.input_size[0], height, width)
+    model.default_cfg["input_size"] = model.input_size
+    if isinstance(model, DeiT):
+        patch = model.patch_embed.patch
+        grid = (-(-height // patch), -(-width // patch))
+        with torch.no_grad():
+            model.pos_embed = nn.Parameter(model.positions(grid))
+        model.grid = grid
+
+
+def has_batch_norms(model: Model) -> None:
+    """One sentence for a model in which there is nothing to fold."""
+    if not any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
+        raise UsageError(f"there is nothing to fold in a {model.family}: it has no batch norms")

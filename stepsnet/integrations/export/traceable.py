@@ -13,6 +13,7 @@ from stepsnet.blocks.attention import TextContext
 from stepsnet.blocks.window import WindowAttention
 from stepsnet.families import Model
 from stepsnet.families.language import Transformer
+from stepsnet.families.resnet import ResNet
 
 
 def traceable(model: Model) -> nn.Module:
@@ -21,7 +22,24 @@ def traceable(model: Model) -> nn.Module:
     for name, module in list(shared.named_modules()):
         if isinstance(module, WindowAttention):
             shared.set_submodule(name, AnySizeWindowAttention(module))
+    if isinstance(shared, ResNet):
+        return AnyLayoutResNet(shared)
     return AnyLengthTransformer(shared) if isinstance(shared, Transformer) else shared
+
+
+class AnyLayoutResNet(nn.Module):
+    """A ResNet that leaves the layout of its maps in memory to the runtime: asking for one tells a single picture from several."""
+
+    def __init__(self, model: ResNet) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        model = self.model
+        x = model.stem(x)
+        for stage in model.stages:
+            x = stage(x)
+        return model.forward_head(x)
 
 
 class AnyLengthTransformer(nn.Module):

@@ -1,0 +1,148 @@
+"""`stepsnet export RUN_OR_MODEL`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepsnet.families import Model
+    from stepsnet.integrations.export import Exported
+
+SUMMARY = "write a model as a file for onnxruntime, OpenVINO or torch.export, and check it"
+DESCRIPTION = """\
+Writes a model as a file that runs without stepsnet. The file is then run, and its output compared with the model's, for the model's own
+input size, for other batches and, with --dynamic, for other sizes; only a file that agrees to 1e-4 is kept (exit code 2 otherwise).
+
+  stepsnet export runs/first                                  a run: its final weights, or those of its latest checkpoint
+  stepsnet export weights.safetensors --format openvino       a saved model
+  stepsnet export swin_tiny --dynamic --out swin.onnx         a registered name: its structure, with random weights
+  stepsnet export runs/resnet --fold --json                   batch norms folded into the convolutions
+
+The batch may always vary. --dynamic also frees the size of the pictures (Swin and ResNet) or the length of the texts (language models),
+within a range that is printed and stands in the file. DeiT has learned its positions for one size: choose it with --image-size.
+The file also says the model's name, plan, classes and version, and how pictures are normalised. Not exported are detectors and
+segmenters, and the cache with which `stepsnet generate` avoids computing earlier tokens again."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="RUN_OR_MODEL", help="the folder of a run, a saved model (.safetensors) or a registered name")
+    parser.add_argument("--format", choices=("onnx", "torch-export", "openvino"), default="onnx", help="the kind of file (default: onnx)")
+    parser.add_argument("--dynamic", action="store_true", help="let the pictures' size or the texts' length vary, not only the batch")
+    parser.add_argument("--fold", action="store_true", help="fold batch norms into the convolutions before them (ResNet)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write (default: the model's or the run's name)")
+    parser.add_argument("--image-size", metavar="N", help="the pictures' size, or HEIGHTxWIDTH (default: the model's own)")
+    parser.add_argument("--ema", action="store_true", help="of a run, take the averaged weights")
+    parser.add_argument("--json", action="store_true", help="print one object instead of sentences")
+
+
+def run(args: argparse.Namespace) -> int:
+    from stepsnet.cli.console import print_json, progress
+    from stepsnet.families import fold
+    from stepsnet.integrations.export import FORMATS, at_size, export_model, has_batch_norms
+
+    size = None if args.image_size is None else read_size(args.image_size)
+    model, stem, notes = find_model(args.model, ema=args.ema)
+    model.eval()
+    if size is not None:
+        at_size(model, *size)
+    written = model
+    if args.fold:
+        has_batch_norms(model)
+        written = fold(model)
+    path = args.out or Path(stem + FORMATS[args.format].suffix)
+    with progress("tracing, writing, checking", unit="files") as bar:
+        exported = export_model(written, path, form=args.format, any_size=args.dynamic, against=model)
+        bar.advance()
+    if args.dynamic and len(exported.axes) == 1:
+        notes.append("The size cannot vary: " + why_fixed(model))
+    if args.json:
+        print_json(to_json(exported, args.format, notes))
+        return 0
+    print("\n".join(notes + sentences(exported)))
+    return 0
+
+
+def read_size(text: str) -> tuple[int, int]:
+    """Height and width from "224" or "224x320"."""
+    from stepsnet.errors import UsageError
+
+    sides = [int(side) for side in text.split("x") if side.isdecimal() and int(side) > 0]
+    if len(sides) != text.count("x") + 1 or len(sides) > 2:
+        raise UsageError(f"--image-size is {text!r}, but is a number of pixels (224) or height and width (224x320).")
+    return sides[0], sides[-1]
+
+
+def find_model(given: str, *, ema: bool) -> tuple[Model, str, list[str]]:
+    """The model, a name for its file, and what the user should know about it."""
+    from stepsnet.errors import UsageError
+    from stepsnet.families import create_model, list_models, load_model
+    from stepsnet.families.files import read_header
+
+    place = Path(given)
+    if place.is_dir():
+        model, notes = run_model(place, ema=ema)
+        return model, place.resolve().name, notes
+    if ema:
+        raise UsageError(f"--ema is for runs, which may keep an average of their weights; {given} is none.")
+    if given in list_models():
+        return create_model(given), given, [f"{given} is a registered name: its weights are random."]
+    if not place.is_file() and not place.suffix and place.parent == Path():
+        create_model(given)  # says so, with the nearest names
+    name = read_header(place)["name"]
+    if "/" in name:
+        raise UsageError(f"{place} is for {name.partition('/')[0]}, which is not exported: only classifiers and language models are.")
+    return load_model(place), place.stem, []
+
+
+def run_model(folder: Path, *, ema: bool) -> tuple[Model, list[str]]:
+    """The model of a run, told the names of its classes and how its pictures were normalised, where the data still say so."""
+    from stepsnet.cli.watching import existing_run
+    from stepsnet.errors import UsageError
+    from stepsnet.families import load_model
+    from stepsnet.training import rundir
+    from stepsnet.training.run import task_of, trained_model
+
+    config = rundir.read_config(existing_run(str(folder)))
+    if config.task in ("detection", "segmentation"):
+        raise UsageError(f"{folder} has learned {config.task}, which is not exported: only classifiers and language models are.")
+    if ema and not config.optim.ema:
+        raise UsageError(f"{folder} kept no average of its weights: it was trained with optim.ema=0.")
+    final = folder / (rundir.WEIGHTS_EMA if ema else rundir.WEIGHTS)
+    if not final.exists():
+        task, model = trained_model(folder, config, ema=ema)
+        notes = [f"{folder} is not finished: these are the weights of its latest checkpoint."]
+    else:
+        model, notes = load_model(final), []
+        try:
+            task = task_of(config)
+        except UsageError as gone:
+            return model, [f"The file does not name its classes, as the run's data cannot be read: {gone}"]
+    for key, fact in (("class_names", "classes"), ("mean", "mean"), ("std", "std")):
+        if hasattr(task, fact):
+            model.default_cfg[key] = list(getattr(task, fact))
+    return model, notes
+
+
+def why_fixed(model: Model) -> str:
+    """Why a file of this model takes one size only."""
+    if model.family == "deit":
+        return "DeiT has learned its positions for one size (--image-size chooses another one)."
+    return "its pictures are smaller than the windows of its last stage, or do not fill its maps."
+
+
+def sentences(exported: Exported) -> list[str]:
+    size = exported.path.stat().st_size
+    worst = max(exported.differences, key=lambda difference: difference.largest)
+    lines = [f"{exported.path} ({size / 1e6:.1f} MB), which takes {'; '.join(map(str, exported.axes))}."]
+    for found in exported.differences:
+        shape = "×".join(map(str, found.shape))
+        lines.append(f"  input {shape:<18} differs by {found.largest:.1e} (largest output {found.scale:.2g})")
+    return [*lines, f"Checked: at most {worst.largest:.1e} from the model in PyTorch."]
+
+
+def to_json(exported: Exported, form: str, notes: list[str]) -> dict[str, Any]:
+    free = {axis.name: {"from": axis.smallest, "to": axis.largest, "step": axis.step} for axis in exported.axes}
+    checked = [difference.to_json() for difference in exported.differences]
+    return {"file": str(exported.path), "format": form, "free": free, "checked": checked, "facts": exported.facts, "notes": notes}
