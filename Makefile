@@ -22,6 +22,12 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/loop_overhead.py
 	$(BIN)/python benchmarks/generation.py
+	$(BIN)/python benchmarks/construction.py
+	$(BIN)/stepsnet bench speed deit_tiny resnet18 --against timm --batch 8 --mode inference training
+	$(BIN)/stepsnet bench speed swin_tiny --against timm --batch 8 --rounds 7
+	$(BIN)/stepsnet bench speed steps_deit_tiny --against baseline --batch 8 --mode inference training
+	$(BIN)/python benchmarks/construction.py
+	$(BIN)/python benchmarks/compile_time.py
 
 chaos: $(INSTALLED)
 	$(BIN)/python benchmarks/chaos.py

@@ -46,6 +46,8 @@ class Contender:
     forward: Callable[[Tensor], Any]
     module: nn.Module | None = None
     same_weights: bool = True
+    precision: str = "fp32"
+    """What it computes in, whatever it is given."""
 
     def input(self, x: Tensor) -> Tensor:
         """The batch as this contender likes it: its precision (autocast does that in training), its memory layout."""
@@ -86,7 +88,7 @@ def ours(label: str, model: Model, how: How) -> Contender:
 def _from_module(label: str, model: Model, module: nn.Module, how: How) -> Contender:
     ready = ready_module(module, how)
     words = str(how)
-    return Contender(f"{label}, {words}" if words and words not in label else label, model, how, ready, ready)
+    return Contender(f"{label}, {words}" if words and words not in label else label, model, how, ready, ready, precision=how.dtype)
 
 
 def ready_module(module: nn.Module, how: How) -> nn.Module:
@@ -160,7 +162,7 @@ def _openvino(model: Model, how: How, scratch: Path) -> Contender:
     path = export.to_openvino(_to_export(model, how), scratch / "model.xml")
     precision = "bf16" if how.dtype == "bf16" else "f32"
     forward = export.openvino_callable(path, torch.get_num_threads(), precision=precision)
-    return Contender(f"openvino {precision}, exported here", model, How(), forward)
+    return Contender(f"openvino {precision}, exported here", model, How(), forward, precision=how.dtype)
 
 
 def _only_inference(runtime: str, how: How) -> None:

@@ -138,7 +138,7 @@ def measure_case(
                 ratio_per_mac=Spread.of([ratio * macs[index] / macs[0] for ratio in ratios]),
                 throughput=batch / time.median,
                 gflops=flops / 1e9,
-                share_of_peak=flops / peaks[contender.how.dtype],
+                share_of_peak=flops / peaks[contender.precision],
                 difference=differences[index],
             )
         )

@@ -113,7 +113,19 @@ def depth_tables(document: Mapping[str, Any]) -> list[WordTable]:
     return [*shown, WordTable("Points", columns, points, (0, 1, 2))]
 
 
-TABLES: dict[str, Callable[[Mapping[str, Any]], list[WordTable]]] = {"speed": speed_tables, "memory": memory_tables, "depth": depth_tables}
+def construction_tables(document: Mapping[str, Any]) -> list[WordTable]:
+    columns = ("network", "blocks", "layers", "params", "make", "make on meta", "file", "write", "read")
+    rows = []
+    for row in document["rows"]:
+        make, on_meta, write, read = (milliseconds(row[what]["median"]) for what in ("make", "make_on_meta", "write", "read"))
+        size = f"{row['params'] / 1e6:.1f} M"
+        rows.append([row["model"], str(row["blocks"]), str(row["layers"]), size, make, on_meta, mega(row["bytes"]), write, read])
+    return [WordTable("Construction", columns, rows)]
+
+
+TABLES: dict[str, Callable[[Mapping[str, Any]], list[WordTable]]] = {
+    "speed": speed_tables, "memory": memory_tables, "depth": depth_tables, "construction": construction_tables,
+}  # fmt: skip
 
 
 def times(ratio: float) -> str:

@@ -14,12 +14,12 @@ from stepsnet.families import create_model, save_model
 
 def test_a_bigger_batch_takes_more_and_the_file_is_the_model(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
-    save_model(create_model("test_swin", img_size=64), file)
+    save_model(create_model("test_deit", img_size=128), file)
     subject = Subject("mine", file)
     ticks: list[None] = []
-    document = run_memory([subject], batches=(1, 128), tick=lambda: ticks.append(None))
+    document = run_memory([subject], batches=(1, 65), tick=lambda: ticks.append(None))
     (row,) = document["rows"]
-    assert row["growth"] == row["peaks"][1] - row["peaks"][0] > 127 * row["saved_per_input"] * 0.5
+    assert row["growth"] == row["peaks"][1] - row["peaks"][0] > 64 * row["saved_per_input"] * 0.5
     assert len(ticks) == 2
 
 

@@ -13,7 +13,7 @@ from stepsnet.bench.contenders import How, baseline_of, make_contenders, ours
 from stepsnet.bench.machine import cpu_kind, describe_machine, matmul_peak
 from stepsnet.bench.passes import random_batch
 from stepsnet.errors import UsageError
-from stepsnet.families import create_model, list_models
+from stepsnet.families import create_model
 
 
 def peak(dtype: str) -> float:
@@ -109,11 +109,6 @@ def test_baselines(name: str, baseline: str) -> None:
     assert baseline_of(create_model(name, device="meta")) == baseline
 
 
-def test_every_steps_model_has_a_baseline() -> None:
-    for name in list_models("*steps_*"):
-        assert "steps" not in baseline_of(create_model(name, device="meta"))
-
-
 def test_the_baseline_of_a_plan_is_the_model_without_it() -> None:
     assert baseline_of(create_model("test_deit", plan=2, device="meta")) == "test_deit"
 
@@ -126,6 +121,14 @@ def test_a_plain_network_has_no_baseline() -> None:
 def test_exported_models_do_not_train(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="do not train"):
         make_contenders(create_model("test_deit"), ["onnxruntime"], How("training"), alike=False, scratch=tmp_path)
+
+
+def test_exported_models_answer_as_ours(tmp_path: Path) -> None:
+    model = create_model("test_deit")
+    exported, own = make_contenders(model, ["onnxruntime"], How(), alike=False, scratch=tmp_path)
+    x = random_batch(model, 3)
+    assert exported.label == "onnxruntime, exported here"
+    assert (exported.answer(x) - own.answer(x)).abs().max() < 1e-4
 
 
 def test_the_machine_is_described_without_its_name() -> None:

@@ -1,0 +1,77 @@
+"""docs/performance.md and the program that fills it speak of the same results, and the program can be trusted with them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import performance
+from benchmarks.goals import GOALS, goals_table
+from stepsnet.cli.bench import add_arguments
+from stepsnet.cli.main import Parser
+
+MACHINE = {
+    "cpu": "Some CPU", "cores": 2, "threads": 2, "instructions": "AVX512", "bf16_instructions": [], "system": "Linux", "python": "3.11",
+    "torch": "2.13", "date": "2026-01-02 03:04 UTC",
+}  # fmt: skip
+
+
+def speed_document(ratio: float, *, mode: str = "inference", model: str = "deit_tiny") -> dict[str, Any]:
+    def contender(label: str, ratio: float) -> dict[str, Any]:
+        spread = {"median": ratio, "lower": ratio - 0.1, "upper": ratio + 0.1}
+        return {"label": label, "model": model, "macs": 1, "time": {"median": 0.1, "lower": 0.1, "upper": 0.1}, "ratio": spread,
+                "ratio_per_mac": spread, "throughput": 80.0, "gflops": 100.0, "share_of_peak": 0.5, "difference": None}  # fmt: skip
+
+    case = {"model": model, "mode": mode, "batch": 8, "dtype": "fp32", "contenders": [contender("timm", 1.0), contender("stepsnet", ratio)]}
+    return {"benchmark": "speed", "command": "stepsnet bench speed …", "machine": MACHINE, "peak_gflops": {"fp32": 200.0}, "cases": [case]}
+
+
+def test_every_mark_of_the_page_names_commands_and_every_command_has_a_mark() -> None:
+    marks = re.findall(r"<!-- bench: ([^>]*?) -->", performance.PAGE.read_text(encoding="utf-8"))
+    assert sorted(" ".join(marks).split()) == sorted([*performance.COMMANDS, "goals"])
+
+
+@pytest.mark.parametrize("command", [command for command in performance.COMMANDS.values() if command.startswith("stepsnet bench")])
+def test_commands_are_understood(command: str) -> None:
+    parser = Parser()
+    add_arguments(parser)
+    parser.parse_intermixed_args(shlex.split(command)[2:])
+
+
+def test_goals_are_about_commands_that_exist() -> None:
+    import fnmatch
+
+    for goal in GOALS:
+        for pattern in goal.commands.split("|"):
+            assert fnmatch.filter(performance.COMMANDS, pattern), goal.what
+
+
+@pytest.mark.parametrize(("ratio", "met"), [(1.10, "yes"), (1.05, "no")])
+def test_a_goal_is_met_by_the_lower_quartile_of_the_worst_case(ratio: float, met: str) -> None:
+    documents = {"timm_deit_tiny": speed_document(2.0), "timm_deit_small": speed_document(ratio, mode="training")}
+    row = goals_table(documents).rows[0]
+    assert row == ["DeiT against timm", "≥ 0.97", f"{ratio - 0.1:.2f}", met]
+
+
+def test_the_page_is_filled_and_can_be_filled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- bench: timm_deit_tiny timm_deit_small -->\nold\n<!-- end -->\nafter\n")
+    monkeypatch.setattr(performance, "PAGE", page)
+    monkeypatch.setattr(performance, "PICTURES", tmp_path / "pictures")
+    (tmp_path / "timm_deit_tiny").mkdir()
+    (tmp_path / "timm_deit_tiny" / "result.json").write_text(json.dumps(speed_document(1.25)))
+    assert performance.write(tmp_path) == 0
+    first = page.read_text()
+    assert performance.write(tmp_path) == 0
+    assert page.read_text() == first
+    assert first.startswith("before\n<!-- bench: timm_deit_tiny timm_deit_small -->\n\n```sh\nstepsnet bench speed …\n```")
+    assert "| | stepsnet | 1.25 | 1.15 |" in first.replace("|  |", "| |")
+    assert "Some CPU, 2 cores, 2 threads, AVX512, no instructions for bf16, torch 2.13, 2026-01-02 03:04 UTC." in first
+    assert "Not measured yet: timm_deit_small." in first
+    assert first.endswith("<!-- end -->\nafter\n")
+    assert "old" not in first
