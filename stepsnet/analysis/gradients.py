@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from stepsnet.analysis.results import Result, along_depth, numbers, step_label, wide
 from stepsnet.analysis.shortcut import deviation
@@ -31,7 +27,8 @@ class GradientFlow(Result):
     Measured with random directions v that have mean 0 and stand perpendicular to ẑ_0: ⟨v, ∂ẑ_l/∂ẑ_0 v⟩ / ⟨v, P_l v⟩ at each position,
     averaged over positions and directions. P_l takes from v its mean and its part along ẑ_l, which a normalised state cannot follow.
     Where the branches do not depend on z_0, as Eq. 2 reads them, this is γ_l = σ_0/σ_l exactly; what they pass on comes on top, or off.
-    `gain` is ‖∂ẑ_l/∂ẑ_0 v‖ / ‖v‖, root mean square: all that comes through, by the shortcut or the branches.
+    It is what back-propagation sees: a stop of the gradient, as in a matched join, counts. `gain` is ‖(∂ẑ_l/∂ẑ_0)ᵀu‖ / ‖u‖ for random u,
+    root mean square: how much of a gradient at block l arrives at the start, by the shortcut or the branches.
     """
 
     dz: list[float]
@@ -62,22 +59,34 @@ class GradientFlow(Result):
 
 def gradient_flow(
     model: nn.Module, *inputs: Any, blocks: Iterable[nn.Module] | None = None, channel_dim: int | None = None,
-    loss: Callable[[Any], Tensor] | None = None, probes: int = 4, seed: int = 0,
+    loss: Callable[[Any], Tensor] | None = None, probes: int = 1, seed: int = 0,
 ) -> GradientFlow:
     """∂ẑ_l/∂ẑ_0 and gradient norms of `model` on one batch, `model(*inputs)`; `blocks` and `channel_dim` as in `shortcut_ratio`.
 
     `loss` makes a scalar of what the model returns; without one, it is the cross-entropy of the output's last dimension against classes
     drawn at random, the loss of a classifier or language model before it knows anything. `probes` is how many random directions ∂ẑ_l/∂ẑ_0
-    is measured with, one pass each. Everything random is drawn from `seed`. The model runs in evaluation mode, so that dropout is off and
-    batch norms use their running statistics; it is left as it was, its .grad too.
+    is measured with, each by a backward pass from every block: one is enough where there are many positions. Everything random is drawn
+    from `seed`. The model runs in evaluation mode, so that dropout is off and batch norms use their running statistics; it is left as it
+    was, its .grad too.
     """
-    blocks = None if blocks is None else list(blocks)
     judge = loss or (lambda output: random_class_loss(first_tensor(output), seed))
-    with undisturbed(model):
-        flows = _normalised_flow(model, inputs, blocks, channel_dim, probes, seed)
-        with torch.enable_grad():
-            back = _backward(model, inputs, blocks, channel_dim, judge)
-    return GradientFlow(*flows, **back)
+    return measure_flow(
+        model, lambda: judge(model(*inputs)), *inputs, blocks=blocks, channel_dim=channel_dim, probes=probes, seed=seed
+    )  # fmt: skip
+
+
+def measure_flow(
+    model: nn.Module, lose: Callable[[], Tensor], *inputs: Any, blocks: Iterable[nn.Module] | None = None, channel_dim: int | None = None,
+    probes: int = 1, seed: int = 0,
+) -> GradientFlow:
+    """The same with a loss that `lose()` makes, by whatever one pass through `model`: a task's on a batch of its data."""
+    blocks = None if blocks is None else list(blocks)
+    generator = probe_generator(seed)
+    with undisturbed(model), torch.enable_grad():
+        found = torch.stack([_normalised_flow(model, inputs, blocks, channel_dim, generator) for _ in range(probes)])
+        back = _backward(model, inputs, blocks, channel_dim, lose)
+    dz, gain, gamma = found.unbind(-1)
+    return GradientFlow(dz.mean(0).tolist(), gain.square().mean(0).sqrt().tolist(), gamma.mean(0).tolist(), **back)
 
 
 def random_class_loss(output: Tensor, seed: int = 0) -> Tensor:
@@ -95,49 +104,50 @@ def probe_generator(seed: int) -> torch.Generator:
 
 
 def _normalised_flow(
-    model: nn.Module, inputs: tuple[Any, ...], blocks: list[nn.Module] | None, channel_dim: int | None, probes: int, seed: int
-) -> tuple[list[float], list[float], list[float]]:
-    """∂ẑ_l/∂ẑ_0, its gain, and γ. Forward-mode autograd carries a direction through all blocks in one pass."""
-    generator = probe_generator(seed)
-    direction: list[Tensor] = []
-    found: list[list[Tensor]] = []
+    model: nn.Module, inputs: tuple[Any, ...], blocks: list[nn.Module] | None, channel_dim: int | None, generator: torch.Generator
+) -> Tensor:
+    """∂ẑ_l/∂ẑ_0, its gain and γ of every block (L, 3), by a backward pass from each to the start of its stage.
+
+    With u = v / ⟨v, P_l v⟩ at each position the mean of ⟨v, Jv⟩ / ⟨v, P_l v⟩ is ⟨Jᵀu, v⟩, and Jᵀu is what a backward pass gives.
+    """
+    found: list[Tensor] = []
+    start: list[_Start] = []
 
     def begin(z_0: Tensor, dim: int) -> Tensor:
-        z_0 = forward_ad.unpack_dual(z_0).primal  # each stage has a start of its own
-        direction[:] = [_tangent(wide(z_0), dim, generator)]
-        moved = direction[0] * deviation(wide(z_0), dim).unsqueeze(dim)
-        return forward_ad.make_dual(z_0, moved.to(z_0.dtype))
+        start[:] = [_Start(z_0.detach().requires_grad_(), dim, generator)]
+        return start[0].z_0.view_as(z_0)  # a leaf must not be changed in place, which the first block may do
 
     def visit(seen: Seen) -> None:
-        found[-1].append(_along(direction[0], seen))
+        found.append(_from_block(wide(seen.after), start[0]))
 
-    for _ in range(probes):
-        found.append([])
-        with _forward_mode(model), watch_blocks(model, visit, *inputs, blocks=blocks, channel_dim=channel_dim, begin=begin):
-            model(*inputs)
-    dz, gain, gamma = torch.stack([torch.stack(probe) for probe in found]).unbind(-1)
-    return dz.mean(0).tolist(), gain.square().mean(0).sqrt().tolist(), gamma.mean(0).tolist()
+    with watch_blocks(model, visit, *inputs, blocks=blocks, channel_dim=channel_dim, begin=begin):
+        model(*inputs)
+    return torch.stack(found)
 
 
-def _tangent(z_0: Tensor, dim: int, generator: torch.Generator) -> Tensor:
-    """A random direction in which a normalised state can move: mean 0 and perpendicular to ẑ_0 at each position."""
-    v = torch.randn(z_0.shape, generator=generator, dtype=z_0.dtype).to(z_0.device)
-    return _project(v, _normalised(z_0, dim), dim)
+class _Start:
+    """z_0 of a stage, a leaf of the graph, and a random direction v in which ẑ_0 can move: mean 0 and perpendicular to it."""
+
+    def __init__(self, z_0: Tensor, dim: int, generator: torch.Generator) -> None:
+        self.z_0, self.dim = z_0, dim
+        values = wide(z_0.detach())
+        self.sigma = deviation(values, dim)
+        self.z_hat = _normalised(values, dim)
+        v = torch.randn(values.shape, generator=generator, dtype=values.dtype).to(values.device)
+        self.v = _project(v, self.z_hat, dim)
 
 
-def _along(v: Tensor, seen: Seen) -> Tensor:
-    """⟨v, ∂ẑ_l⟩ / ⟨v, P_l v⟩, ‖∂ẑ_l‖ / ‖v‖ and γ, where ∂ẑ_l is what the direction v of ẑ_0 has become behind the block."""
-    dim = seen.dim
-    z, dz = forward_ad.unpack_dual(seen.after)
-    z_0 = wide(forward_ad.unpack_dual(seen.z_0).primal)
-    z = wide(z)
-    sigma_0, sigma = deviation(z_0, dim), deviation(z, dim)
-    alive = (sigma > 0) & (sigma_0 > 0)
-    z_hat = _normalised(z, dim)
-    moved = torch.zeros_like(z) if dz is None else _project(wide(dz), z_hat, dim) / sigma.unsqueeze(dim)
-    onward = (v * moved).sum(dim)[alive] / (v * _project(v, z_hat, dim)).sum(dim)[alive]
-    gain = (moved.square().sum(dim)[alive].sum() / v.square().sum(dim)[alive].sum()).sqrt()
-    return torch.stack((onward.mean(), gain, (sigma_0[alive] / sigma[alive]).mean()))
+def _from_block(z: Tensor, start: _Start) -> Tensor:
+    dim, v = start.dim, start.v
+    sigma, z_hat = deviation(z.detach(), dim), _normalised(z.detach(), dim)
+    alive = (sigma > 0) & (start.sigma > 0)  # a position whose channels are all equal has no direction
+    u = _project(v, z_hat, dim)
+    u = torch.where(alive.unsqueeze(dim), u / ((v * u).sum(dim) * alive.sum()).unsqueeze(dim), 0.0)
+    dz = torch.where(alive.unsqueeze(dim), u / sigma.unsqueeze(dim), 0.0)  # through the normalisation; P_l is in u already
+    (gradient,) = torch.autograd.grad(z, start.z_0, dz, retain_graph=True)
+    back = wide(gradient) * start.sigma.unsqueeze(dim)
+    back = torch.where((start.sigma > 0).unsqueeze(dim), _project(back, start.z_hat, dim), 0.0)
+    return torch.stack(((back * v).sum(), back.norm() / u.norm(), (start.sigma[alive] / sigma[alive]).mean()))
 
 
 def _normalised(z: Tensor, dim: int) -> Tensor:
@@ -150,26 +160,8 @@ def _project(v: Tensor, z_hat: Tensor, dim: int) -> Tensor:
     return v - z_hat * (v * z_hat).mean(dim, keepdim=True)  # the mean of ẑ² is 1
 
 
-@contextmanager
-def _forward_mode(model: nn.Module) -> Iterator[None]:
-    """Derivatives by forward mode, which fused attention and PyTorch's fast path for Transformers do not have."""
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with warnings.catch_warnings(), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
-            # PyTorch registers forward-mode rules on first use, by a function of its own that it has deprecated.
-            warnings.filterwarnings("ignore", ".*torch.jit.script", DeprecationWarning)
-            yield
-    except NotImplementedError as missing:
-        why = str(missing).strip().partition("\n")[0]
-        name = type(model).__name__
-        raise UsageError(f"{name} has an operation without forward-mode derivative, so ∂ẑ_l/∂ẑ_0 is out of reach: {why}") from missing
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
-
-
 def _backward(
-    model: nn.Module, inputs: tuple[Any, ...], blocks: list[nn.Module] | None, channel_dim: int | None, judge: Callable[[Any], Tensor]
+    model: nn.Module, inputs: tuple[Any, ...], blocks: list[nn.Module] | None, channel_dim: int | None, lose: Callable[[], Tensor]
 ) -> dict[str, Any]:
     """The norms of the loss' gradients."""
     at_work: list[Seen] = []
@@ -181,7 +173,7 @@ def _backward(
         at_work.append(seen)
 
     with watch_blocks(model, visit, *inputs, blocks=blocks, channel_dim=channel_dim, begin=begin):
-        value = judge(model(*inputs))
+        value = lose()
     if value.dim() or not value.requires_grad:
         raise UsageError(f"the loss must be a scalar that depends on the model, not {tuple(value.shape)} of {value.dtype}")
     states = [part.tensor for seen in at_work for part in seen.parts]

@@ -99,7 +99,7 @@ def drop_blocks(model: nn.Module, batches: Iterable[Any], measure: Measure) -> D
                 share = sum(map(count_params, last)) / max(1, total)
                 rows.append((step_label(stage, number, len(macro_nets(model))), len(last), share, _metric(model, batches, measure)))
     steps, dropped, share_of, metric = (list(column) for column in zip(*rows, strict=True))
-    return DroppedBlocks(steps, dropped, share_of, metric)  # type: ignore[arg-type]
+    return DroppedBlocks(steps, dropped, share_of, metric)
 
 
 def _stepped(model: nn.Module) -> list[Net]:

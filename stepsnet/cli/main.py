@@ -18,7 +18,7 @@ from stepsnet.errors import UsageError, nearest
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "See it": ("demo",),
-    "Look at models": ("models", "info", "doctor", "reproduce"),
+    "Look at models": ("models", "info", "analyze", "doctor", "reproduce"),
     "Train": ("train", "resume", "eval", "predict", "runs"),
     "Language": ("prepare-text", "generate"),
     "Measure": ("bench", "study"),

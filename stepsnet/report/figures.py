@@ -132,18 +132,24 @@ def heat_map(
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a .png, .svg or .pdf; the file appears whole or not at all."""
-    path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise UsageError(f"{path} is no picture this writes: its name should end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
-    if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent} to write {path.name} into")
+    path = check_picture(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(_printed(figure, suffix[1:]))
+        temporary.write_bytes(_printed(figure, path.suffix.lower()[1:]))
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_picture(path: Path) -> Path:
+    """What is wrong with the name of a picture, or with drawing at all, said before hours went into it."""
+    path = Path(path)
+    require("matplotlib", extra="plots")
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"{path} is no picture this writes: its name should end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent} to write {path.name} into")
+    return path
 
 
 def figure_svg(figure: Figure) -> str:

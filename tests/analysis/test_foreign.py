@@ -30,8 +30,10 @@ def timm_model(name: str, side: int, blocks: int, **options: Any) -> Case:
 def llama() -> tuple[nn.Module, Any, int]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=64, **sizes)), torch.randint(0, 64, (2, 8)), 3
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1
+    )  # fmt: skip
+    return LlamaForCausalLM(config), torch.randint(0, 64, (2, 8)), 3
 
 
 def gpt2() -> tuple[nn.Module, Any, int]:

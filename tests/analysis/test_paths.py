@@ -104,7 +104,7 @@ def test_only_stages_with_steps_lose_blocks() -> None:
 def test_a_network_without_steps_is_refused() -> None:
     for tool in (mask_paths, drop_blocks):
         with pytest.raises(UsageError, match="no StepsNet of several steps"):
-            tool(create_model("test_deit"), [torch.randn(1, 3, 32, 32)], mean_output)  # type: ignore[operator]
+            tool(create_model("test_deit"), [torch.randn(1, 3, 32, 32)], mean_output)
 
 
 def test_no_batches_are_refused() -> None:

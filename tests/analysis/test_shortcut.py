@@ -195,4 +195,4 @@ def test_the_result_is_json_and_a_figure() -> None:
 
 
 def figure_texts(figure: Figure) -> list[Text]:
-    return figure.findobj(Text)  # type: ignore[return-value]
+    return figure.findobj(Text)
