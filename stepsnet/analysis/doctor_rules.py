@@ -72,12 +72,14 @@ def judge(vitals: Vitals, about: Circumstances) -> list[Finding]:
 
 
 def _not_finite(blocks: Sequence[BlockVitals]) -> Iterator[Finding]:
-    for number, block in enumerate(blocks, 1):
-        if not (math.isfinite(block.sigma) and math.isfinite(block.largest) and math.isfinite(block.state_gradient)):
-            what = f"The state or its gradient is not finite at block {number} of {len(blocks)} ({block.name})."
-            advice = "Start again from weights that are finite, with a lower learning rate, clipping, or quieter branches."
-            yield Finding("not-finite", "severe", what, "every state and gradient is finite", number, 0, advice, {"lr": ""})
-            return
+    """The first block whose state is not finite; or, on the way back, the first whose gradient is not, which is the last in order."""
+    states = [number for number, block in enumerate(blocks, 1) if not (math.isfinite(block.sigma) and math.isfinite(block.largest))]
+    gradients = [number for number, block in enumerate(blocks, 1) if not math.isfinite(block.state_gradient)]
+    if states or gradients:
+        number, which = (states[0], "state") if states else (gradients[-1], "gradient")
+        what = f"The {which} is not finite at block {number} of {len(blocks)} ({blocks[number - 1].name})."
+        advice = "Start again from weights that are finite, with a lower learning rate, clipping, or quieter branches."
+        yield Finding("not-finite", "severe", what, "every state and gradient is finite", number, 0, advice, {"lr": ""})
 
 
 def shortcut_finding(gamma: Sequence[float], steps: bool, when: str) -> Finding | None:

@@ -43,7 +43,7 @@ def find_blocks(model: nn.Module, *inputs: Any) -> list[FoundStack]:
         stacks = [FoundStack(name, blocks_of(net), net.channel_dim) for name, net in nets]
     else:
         runs = list(_lists_of(model, _block_types(model)))
-        stacks = _confirm(model, runs, inputs) if inputs else [stack for name, run in runs for stack in _guess(name, run)]
+        stacks = _confirm(model, runs, inputs) if runs and inputs else [stack for name, run in runs for stack in _guess(name, run)]
     found = [stack for stack in stacks if stack.blocks]
     if not found:
         why = "no run of alike modules that return a tensor of the shape they were given"

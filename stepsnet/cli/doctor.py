@@ -85,7 +85,7 @@ def examine(patient: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, 
 
 def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
     """The command that trains the same once more with the changes; what the run itself had changed of its recipe stays."""
-    from stepsnet.cli.train import flat
+    from stepsnet.cli.train import dotted
     from stepsnet.training.recipes import RECIPES, get_recipe
     from stepsnet.training.rundir import read_config
     from stepsnet.training.typed import to_dict
@@ -95,7 +95,7 @@ def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
     new = {names.get(key, key): value or f"{config.lr / 3:.2g}" for key, value in changes.items()}  # "lr" without a value: lower
     if config.recipe not in RECIPES:
         return "with " + " ".join(f"{key}={value}" for key, value in new.items())
-    usual, own = flat(to_dict(get_recipe(config.recipe))), flat(to_dict(config))
+    usual, own = dotted(to_dict(get_recipe(config.recipe))), dotted(to_dict(config))
     kept = {key: value for key, value in own.items() if key not in ("out", "recipe") and value is not None and usual.get(key) != value}
     words = [f'{key}="{value}"' if " " in str(value) else f"{key}={value}" for key, value in (kept | new).items()]
     return " ".join(["stepsnet train", config.recipe, *words])

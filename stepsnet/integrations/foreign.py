@@ -29,6 +29,8 @@ TOO_BIG = 1_000_000_000
 CUT = {"hidden_size": 512, "n_embd": 512, "d_model": 512, "num_hidden_layers": 32, "n_layer": 32, "vocab_size": 32_000}
 """What a giant is cut to, where it is larger. Depth stays, up to 32 blocks: it is what one looks for."""
 
+FROM_PYTHON = "from Python, stepsnet.analysis takes any inputs"
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -126,6 +128,7 @@ def _configuration(library: ModuleType, kind: str) -> tuple[Any, str]:
     if kind not in known:
         raise UsageError(f"transformers has no model type '{kind}'{nearest(kind, known)}; hf:FOLDER takes a folder that it saved")
     config = library.AutoConfig.for_model(kind)
+    _refuse_two_inputs(config, kind)
     full = _parameters(library, config, kind)
     if full <= TOO_BIG:
         return config, ""
@@ -163,7 +166,8 @@ def _parameters(library: ModuleType, config: Any, kind: str) -> int:
 
 def _inputs_for(model: Any, what: str) -> tuple[tuple[Any, ...], str]:
     config, wants = model.config, model.main_input_name
-    if wants == "input_ids" and not getattr(config, "is_encoder_decoder", False):
+    _refuse_two_inputs(config, what)
+    if wants == "input_ids":
         longest = getattr(config, "max_position_embeddings", None) or TOKENS
         x, data = random_tokens(config.vocab_size, min(TOKENS, longest))
         return (x,), data
@@ -172,8 +176,12 @@ def _inputs_for(model: Any, what: str) -> tuple[tuple[Any, ...], str]:
         high, wide = side if isinstance(side, (tuple, list)) else (side, side)
         x, data = random_pictures(config.num_channels, high, wide)
         return (x,), data
-    why = "an encoder and a decoder" if getattr(config, "is_encoder_decoder", False) else f"'{wants}'"
-    raise UsageError(f"{what} takes {why}, for which no random input is known here; from Python, stepsnet.analysis takes any inputs")
+    raise UsageError(f"{what} takes '{wants}', for which no random input is known here; {FROM_PYTHON}")
+
+
+def _refuse_two_inputs(config: Any, what: str) -> None:
+    if getattr(config, "is_encoder_decoder", False):
+        raise UsageError(f"{what} has an encoder and a decoder, for which no random input is known here; {FROM_PYTHON}")
 
 
 def _first_line(error: Exception) -> str:
