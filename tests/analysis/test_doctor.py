@@ -1,0 +1,196 @@
+"""The doctor gives the healthy a clean bill, and finds in the ill what they have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import stepsnet
+from stepsnet.analysis.doctor import Diagnosis, diagnose
+from stepsnet.analysis.doctor_limits import LIMITS
+from stepsnet.macro import Join, Stack, StepsNet
+
+HEALTHY = ("test_deit", "test_steps_deit", "test_resnet", "test_steps_resnet", "test_swin", "test_steps_swin", "test_transformer",
+           "test_steps_transformer")  # fmt: skip
+
+
+class Block(nn.Module):
+    """keep · x + scale · R(norm(x))"""
+
+    def __init__(self, width: int, scale: float = 0.1, keep: float = 1.0) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(width), nn.Linear(width, width)
+        self.scale, self.keep = scale, keep
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.keep * x + self.scale * self.linear(self.norm(x)).tanh()
+
+
+def network(blocks: Iterable[nn.Module]) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), *blocks, nn.LayerNorm(16), nn.Linear(16, 4))
+
+
+def x() -> Tensor:
+    return torch.randn(4, 5, 6)
+
+
+def named(diagnosis: Diagnosis) -> dict[str, str]:
+    return {finding.name: finding.severity for finding in diagnosis.findings}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_registered_model_is_healthy_as_initialised(name: str) -> None:
+    model = stepsnet.create_model(name)
+    inputs = torch.randn(2, *model.input_size) if len(model.input_size) == 3 else torch.randint(10, (2, *model.input_size))
+    found = diagnose(model, inputs, trained=False)
+    assert found.healthy
+    assert named(found) == {}
+    assert "No finding" in found.verdict
+
+
+def test_an_own_network_of_moderate_depth_is_healthy() -> None:
+    assert named(diagnose(network(Block(16) for _ in range(12)), x())) == {}
+
+
+def test_a_deep_network_with_loud_branches_has_lost_its_shortcut() -> None:
+    found = diagnose(network(Block(16, scale=10.0) for _ in range(96)), x(), weights="seed 0, step 0")
+    assert named(found)["shortcut-degrades"] == "severe"
+    finding = next(finding for finding in found.findings if finding.name == "shortcut-degrades")
+    gamma = sorted(block.gamma for block in found.vitals.blocks)
+    assert finding.value == pytest.approx((gamma[47] + gamma[48]) / 2)
+    assert finding.value < LIMITS.gamma_severe
+    assert "seed 0, step 0" in finding.what  # a γ says initialisation and step
+    assert "StepsNet(" in finding.command
+    assert not found.healthy
+
+
+def test_a_shallow_network_with_a_low_gamma_gets_a_milder_word() -> None:
+    assert named(diagnose(network(Block(16, scale=4.0) for _ in range(8)), x()))["shortcut-degrades"] == "note"
+
+
+def test_vanishing_gradients_are_found() -> None:
+    found = diagnose(network(Block(16, keep=0.3, scale=1e-3) for _ in range(12)), x())
+    assert named(found)["gradients-vanish"] == "severe"
+    norms = [block.state_gradient for block in found.vitals.blocks]
+    assert norms[0] / norms[-1] == pytest.approx(next(f.value for f in found.findings if f.name == "gradients-vanish"))
+
+
+def test_exploding_gradients_are_found() -> None:
+    assert named(diagnose(network(Block(16, keep=3.0, scale=1e-3) for _ in range(12)), x()))["gradients-explode"] == "severe"
+
+
+def stepped(join: Join, scale: float) -> nn.Module:
+    """The first step makes y large, the fresh slice stays small."""
+    steps = [Stack(Block(8, scale=scale) for _ in range(6)), Stack(Block(16) for _ in range(6))]
+    return nn.Sequential(nn.Linear(6, 16), StepsNet(steps, [8, 16], join=join), nn.Linear(16, 4))
+
+
+def test_a_slice_drowned_at_the_join_is_found() -> None:
+    found = diagnose(stepped("plain", 20.0), x())
+    assert named(found)["slice-drowned"] == "severe"
+    assert next(f for f in found.findings if f.name == "slice-drowned").change == {"join": "matched"}
+
+
+def test_matched_joins_drown_no_slice() -> None:
+    found = diagnose(stepped("matched", 20.0), x())
+    assert found.vitals.joins[0].ratio == pytest.approx(1, rel=0.05)
+    assert "slice-drowned" not in named(found)
+
+
+def test_steps_that_join_in_proportion_are_healthy() -> None:
+    assert named(diagnose(stepped("plain", 0.1), x())) == {}
+
+
+def test_blocks_that_do_nothing_could_be_removed() -> None:
+    model = network([*(Block(16) for _ in range(4)), *(Block(16, scale=1e-4) for _ in range(4))])
+    found = diagnose(model, x(), trained=True)
+    finding = next(f for f in found.findings if f.name == "depth-unused")
+    assert finding.severity == "warning"
+    assert found.vitals.idle == [5, 6, 7, 8]
+    assert "Blocks 5–8 of 8" in finding.what
+    assert found.vitals.without_idle is not None
+    assert 0 < found.vitals.without_idle < 1e-3
+
+
+def test_quiet_branches_are_no_fault_before_training() -> None:
+    assert named(diagnose(network(Block(16, scale=1e-4) for _ in range(8)), x(), trained=False)) == {}
+
+
+def test_a_block_that_replaces_the_state_is_named() -> None:
+    found = diagnose(network([Block(16), Block(16), Block(16, scale=1e3), Block(16)]), x())
+    assert named(found)["state-replaced"] == "warning"
+    assert "Block 3 of 4" in next(f.what for f in found.findings if f.name == "state-replaced")
+
+
+def test_a_block_without_gradient_is_named() -> None:
+    found = diagnose(network([Block(16), Block(16), Block(16, scale=0.0), Block(16)]), x(), trained=False)
+    assert named(found) == {"blocks-starve": "warning"}
+    assert found.findings[0].what.startswith("Block 3 of 4")
+
+
+def test_a_state_of_one_direction_is_noted() -> None:
+    flat = torch.linspace(-1, 1, 20).view(4, 5, 1) * torch.ones(6)
+    model = nn.Sequential(nn.Linear(6, 16), *(Block(16, scale=0.0) for _ in range(3)), nn.Linear(16, 4))
+    assert named(diagnose(model, flat, trained=False))["width-unused"] == "note"
+
+
+def test_weights_that_are_not_finite_are_the_only_finding() -> None:
+    model = network(Block(16) for _ in range(4))
+    nn.init.constant_(model[2].linear.weight, float("nan"))  # type: ignore[index, union-attr]
+    found = diagnose(model, x())
+    assert named(found) == {"not-finite": "severe"}
+    assert "block 2 of 4" in found.findings[0].what
+
+
+def test_a_state_near_the_end_of_half_precision_is_found() -> None:
+    model = nn.Sequential(nn.Linear(6, 16), *(Block(16) for _ in range(3)))
+    assert named(diagnose(model, 1e5 * x()))["near-overflow"] == "warning"
+
+
+def test_blocks_can_be_named() -> None:
+    model = network(Block(16) for _ in range(5))
+    found = diagnose(model, x(), blocks=list(model.children())[2:4])
+    assert [block.name for block in found.vitals.blocks] == ["2", "3"]
+
+
+def test_the_loss_given_is_the_one_differentiated() -> None:
+    model = network(Block(16) for _ in range(3))
+    batch = x()
+    one, two = (diagnose(model, batch, loss=lambda factor=factor: factor * model(batch).square().mean()) for factor in (1.0, 2.0))
+    assert two.vitals.blocks[0].weight_gradient == pytest.approx(2 * one.vitals.blocks[0].weight_gradient)
+
+
+def test_a_step_is_judged_by_its_own_channels() -> None:
+    """The slice that waits beside does not make a block look idle."""
+    found = diagnose(stepped("plain", 1.0), x())
+    first = found.vitals.blocks[0]
+    assert (first.width, first.step, found.vitals.blocks[-1].width, found.vitals.blocks[-1].step) == (8, 1, 16, 2)
+    model = stepped("plain", 1.0)
+    batch = x()
+    with torch.no_grad():
+        y = model[0](batch)[..., :8]  # type: ignore[index]
+        change = model[1].steps[0].blocks[0](y) - y  # type: ignore[index, union-attr]
+    again = diagnose(model, batch).vitals.blocks[0]
+    assert again.update == pytest.approx(float(change.norm() / y.norm()), rel=1e-4)
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = network(Block(16) for _ in range(3))
+    diagnose(model, x())
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_the_worst_comes_first_and_everything_is_json() -> None:
+    found = diagnose(network([*(Block(16, scale=20.0) for _ in range(30)), *(Block(16, scale=1e-4) for _ in range(30))]), x(), trained=True)
+    severities = [finding.severity for finding in found.findings]
+    assert severities == sorted(severities, key=("severe", "warning", "note").index)
+    assert len(set(severities)) > 1
+    document = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert document["healthy"] is False
+    assert len(document["blocks"]) == 60

@@ -1,0 +1,111 @@
+"""`stepsnet doctor`: models, files and runs, on the terminal, as JSON and as a page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import stepsnet
+from stepsnet.cli.main import main
+
+needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
+needs_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the digits, a few steps long."""
+    out = tmp_path_factory.mktemp("runs") / "digits"
+    assert main(["train", "digits", "iters=6", "batch_size=32", "eval.every=0", "eval.batch_size=360", f"out={out}"]) == 0
+    return out
+
+
+def test_a_model_gets_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "test_steps_deit"]) == 0
+    said = capsys.readouterr().out
+    assert "test_steps_deit: as initialised (seed 0)" in said
+    assert "4 random pictures of 3×32×32" in said
+    assert "Healthy. No finding" in said
+    assert "net.steps.2.blocks.1" in said
+    assert "net.joins.1" in said
+
+
+def test_a_run_is_examined_on_its_own_data(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", str(trained), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["weights"] == "trained 6 steps"
+    assert found["data"] == "8 validation samples of the run"
+    assert found["healthy"] is True
+    assert len(found["blocks"]) == 8
+
+
+def test_the_page_of_a_run_has_its_curves(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "doctor.html"
+    assert main(["doctor", str(trained), "--html", str(page)]) == 0
+    assert str(page) in capsys.readouterr().out
+    assert "Training loss" in page.read_text(encoding="utf-8")
+
+
+def test_an_ill_run_is_found_ill_with_a_command_that_works(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same run with a curve that does not fall: the finding's command is the run's own, with a lower learning rate."""
+    run = tmp_path / "ill"
+    shutil.copytree(trained, run)
+    lines = [json.dumps({"step": step, "loss": 2.3, "grad_norm": 1.0}) + "\n" for step in range(1, 101)]
+    (run / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
+    assert main(["doctor", str(run), "--json", "--strict"]) == 1
+    (finding,) = [each for each in json.loads(capsys.readouterr().out)["findings"] if each["name"] == "loss-not-falling"]
+    assert finding["severity"] == "severe"
+    program, train, *words = finding["command"].split()
+    assert (program, train, words[0]) == ("stepsnet", "train", "digits")
+    assert {"iters=6", "batch_size=32", "lr=0.00067"} <= set(words)
+    assert main(["train", *words[:1], "--dry-run", *words[1:]]) == 0
+
+
+def test_a_saved_file_will_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model.safetensors"
+    stepsnet.save_model(stepsnet.create_model("test_steps_transformer"), path)
+    assert main(["doctor", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["weights"] == "weights from the file"
+    assert len(found["blocks"]) == 8
+
+
+def test_an_ill_model_is_told_what_to_create(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from stepsnet.analysis import doctor_rules
+    from stepsnet.analysis.doctor_limits import Limits
+
+    monkeypatch.setattr(doctor_rules, "LIMITS", Limits(gamma=2.0, shallow=0))  # everybody is ill by that line
+    assert main(["doctor", "test_deit"]) == 0
+    said = capsys.readouterr().out
+    assert "Needs attention: 1 warning." in said
+    assert 'stepsnet.create_model("test_deit", plan=3, join="matched")' in said
+
+
+@needs_timm
+def test_a_model_of_timm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "timm:test_vit"]) == 0
+    assert "timm's, as initialised" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("steps_deit_tinny", "nearest: steps_deit_tiny"),
+        pytest.param("timm:densenet121", "no run of alike modules", marks=needs_timm),
+        pytest.param("hf:nothing", "no model type", marks=needs_transformers),
+    ],
+)
+def test_a_mistake_is_answered_in_a_sentence(word: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", word]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert "Traceback" not in said
+
+
+def test_strict_passes_the_healthy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "test_deit", "--strict"]) == 0
+    capsys.readouterr()

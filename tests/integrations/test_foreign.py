@@ -1,0 +1,90 @@
+"""Models of timm and transformers: built offline, cut where they are giants, and refused in one sentence."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from stepsnet.analysis.find import find_blocks
+from stepsnet.errors import UsageError
+from stepsnet.integrations import foreign
+from stepsnet.integrations.foreign import is_foreign, load_foreign
+
+pytestmark = pytest.mark.skipif(find_spec("timm") is None or find_spec("transformers") is None, reason="needs timm and transformers")
+
+TINY = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100}
+
+
+def test_a_model_of_timm_runs_on_its_random_pictures() -> None:
+    found = load_foreign("timm:test_vit", seed=3)
+    with torch.no_grad():
+        assert found.model.eval()(*found.inputs).shape[0] == foreign.PICTURES
+    assert found.trained is False
+    assert found.description == "timm:test_vit: timm's, as initialised (seed 3); 4 random pictures of 3×160×160"
+
+
+def test_a_seed_makes_the_same_model_and_leaves_the_generator_alone() -> None:
+    before = torch.get_rng_state()
+    one, two = load_foreign("timm:test_vit"), load_foreign("timm:test_vit")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(a, b) for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True))
+    assert torch.equal(one.inputs[0], two.inputs[0])
+
+
+def test_a_giant_of_transformers_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign, "CUT", TINY)
+    found = load_foreign("hf:llama")
+    assert sum(parameter.numel() for parameter in found.model.parameters()) < 1e6
+    assert "cut from 6.61 G to 0.00 G parameters (hidden_size=64, num_hidden_layers=2, vocab_size=100" in found.weights
+    assert [len(stack.blocks) for stack in find_blocks(found.model, *found.inputs)] == [2]
+
+
+def test_a_saved_folder_of_transformers_keeps_its_weights(tmp_path: Path) -> None:
+    import transformers
+    config = transformers.BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    saved = transformers.BertModel(config)
+    saved.save_pretrained(tmp_path / "bert")
+    found = load_foreign(f"hf:{tmp_path / 'bert'}")
+    assert torch.equal(found.model.get_parameter("encoder.layer.0.output.dense.weight"), saved.encoder.layer[0].output.dense.weight)
+    assert found.trained is None
+    assert found.inputs[0].shape == (foreign.TEXTS, foreign.TOKENS)
+
+
+def test_pictures_for_a_vision_model_of_transformers(tmp_path: Path) -> None:
+    import transformers
+    config = transformers.ViTConfig(image_size=32, patch_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+    transformers.ViTModel(config).save_pretrained(tmp_path)
+    assert load_foreign(f"hf:{tmp_path}").inputs[0].shape == (foreign.PICTURES, 3, 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("timm:vit_tiny_patch16_225", "timm has no model 'vit_tiny_patch16_225'; nearest: vit_tiny"),
+        ("hf:lama", "transformers has no model type 'lama'; nearest: llama"),
+        ("hf:some/where", "there is no config.json in some/where"),
+        ("hf:t5", "t5 has an encoder and a decoder"),
+        ("hf:", "names no model of another library"),
+        ("steps_deit_tiny", "names no model of another library"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(name: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        load_foreign(name)
+
+
+def test_a_pickled_file_is_not_read(tmp_path: Path) -> None:
+    import transformers
+    config = transformers.BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    config.save_pretrained(tmp_path)
+    torch.save(transformers.BertModel(config).state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(UsageError, match="transformers cannot read a model"):
+        load_foreign(f"hf:{tmp_path}")
+
+
+@pytest.mark.parametrize(("name", "so"), [("timm:a", True), ("hf:b", True), ("deit_tiny", False), ("C:/runs", False)])
+def test_names_of_other_libraries_are_told_by_their_prefix(name: str, so: bool) -> None:
+    assert is_foreign(name) is so
