@@ -202,7 +202,7 @@ def _on_metric(args: argparse.Namespace) -> tuple[Shown, str]:
     def measure(network: Any, batch: Batch) -> tuple[float, float]:
         found = task.evaluate(network, {key: tensor.to(processes.device) for key, tensor in batch.items()})
         if f"{metric}_sum" not in found:
-            raise UsageError(f"{args.what} needs a metric that adds up over batches, which {metric} of {task.name} does not")
+            raise UsageError(f"{args.what} needs a metric that adds up over batches, and {metric} of {task.name} does not")
         return float(found[f"{metric}_sum"]), float(found["count"])
 
     batches = ValidationBatches(task, config.eval.batch_size or config.batch_size, config.workers, processes)

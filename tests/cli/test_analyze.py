@@ -1,0 +1,114 @@
+"""`stepsnet analyze`, called as a user calls it, on a name and on a small run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepsnet.cli.main import main
+from stepsnet.families import create_model, save_model
+from stepsnet.training.config import customise
+from stepsnet.training.recipes import get_recipe
+from stepsnet.training.run import train
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a few steps on digits."""
+    out = tmp_path_factory.mktemp("analyze") / "run"
+    words = ["model=test_steps_deit", "iters=3", "batch_size=16", "workers=0", f"out={out}"]
+    train(customise(get_recipe("digits"), words))
+    return out
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["analyze", *words, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(("what", "key"), [("gamma", "gamma"), ("gradients", "dz"), ("contribution", "norm"), ("width", "rank")])
+def test_a_name_is_looked_into(capsys: pytest.CaptureFixture[str], what: str, key: str) -> None:
+    found = asked(capsys, what, "test_steps_deit")
+    assert len(found[key]) == (3 if what == "contribution" else 8)
+    assert "as initialised (seed 0)" in found["measured_on"]
+    assert "initialisation: its own" in found["measured_on"]
+
+
+@pytest.mark.parametrize("what", ["gamma", "gradients", "contribution", "width"])
+def test_a_run_is_looked_into_on_its_own_data(capsys: pytest.CaptureFixture[str], trained: Path, what: str) -> None:
+    assert main(["analyze", what, str(trained)]) == 0
+    said = capsys.readouterr().out
+    assert "trained 3 steps; 8 validation samples of the run" in said
+    assert "the run's own" in said or what != "gradients"
+
+
+def test_paths_are_measured_by_the_task(capsys: pytest.CaptureFixture[str], trained: Path) -> None:
+    found = asked(capsys, "paths", str(trained))
+    evaluated = json.loads((trained / "eval.jsonl").read_text().splitlines()[-1])
+    assert found["slow"][0] == found["fast"][0] == pytest.approx(evaluated["top1"])
+    assert len(found["sizes"]) == 6
+
+
+def test_drops_are_a_table(capsys: pytest.CaptureFixture[str], trained: Path) -> None:
+    assert main(["analyze", "drops", str(trained), "--batch", "100"]) == 0
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("none", "step 1", "step 3", "top1", "validation samples"))
+
+
+def test_a_saved_file_is_looked_into(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    save_model(create_model("test_steps_swin"), tmp_path / "model.safetensors")
+    found = asked(capsys, "gamma", str(tmp_path / "model.safetensors"))
+    assert set(found["stage"]) == {0, 1, 2, 3}
+
+
+def test_another_library_is_looked_into(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, "gamma", "timm:test_vit", "--batch", "1", "--start", "1")
+    assert found["block"][0] == 2
+
+
+@pytest.mark.parametrize(("name", "batch"), [("test_steps_deit", "9"), ("test_steps_transformer", "9"), ("test_steps_deit", "1")])
+def test_any_number_of_random_inputs_will_do(capsys: pytest.CaptureFixture[str], name: str, batch: str) -> None:
+    assert f"{batch} random inputs" in asked(capsys, "gamma", name, "--batch", batch)["measured_on"]
+
+
+@pytest.mark.parametrize("what", ["gamma", "gradients", "contribution", "width", "paths", "drops"])
+def test_every_subject_can_be_drawn(capsys: pytest.CaptureFixture[str], trained: Path, tmp_path: Path, what: str) -> None:
+    picture = tmp_path / f"{what}.png"
+    assert main(["analyze", what, str(trained), "--plot", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["gama", "test_deit"], "nearest: gamma"),
+        (["gamma", "tset_deit"], "test_deit"),
+        (["paths", "test_steps_deit"], "needs the folder of a run"),
+        (["drops", "timm:test_vit"], "needs the folder of a run"),
+        (["gamma", "test_deit", "--start", "4"], "start=4"),
+        (["gamma", "test_deit", "--batch", "0"], "--batch"),
+        (["gamma", "test_deit", "--data", "somewhere"], "--data is for paths and drops"),
+        (["gamma", "test_deit", "--plot", "map.gif"], ".png, .svg or .pdf"),
+    ],
+)
+def test_mistakes_are_answered_with_a_sentence(capsys: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:
+    assert main(["analyze", *words]) == 2
+    said = capsys.readouterr()
+    assert sentence in said.err
+    assert said.out == ""
+
+
+def test_the_samples_of_a_run_are_its_own(capsys: pytest.CaptureFixture[str], trained: Path) -> None:
+    assert main(["analyze", "gamma", str(trained), "--batch", "3"]) == 2
+    assert "--batch is for random inputs" in capsys.readouterr().err
+
+
+def test_a_run_without_steps_has_nothing_to_take_away(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["model=test_deit", "iters=1", "batch_size=16", "workers=0", f"out={tmp_path / 'run'}"]
+    train(customise(get_recipe("digits"), words))
+    assert main(["analyze", "drops", str(tmp_path / "run")]) == 2
+    assert "no StepsNet of several steps" in capsys.readouterr().err
