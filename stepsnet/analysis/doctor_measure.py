@@ -10,13 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stepsnet.analysis.contribution import effective_rank
 from stepsnet.analysis.find import carried
 from stepsnet.analysis.results import wide
 from stepsnet.analysis.shortcut import measure
 from stepsnet.analysis.states import Seen, first_tensor, narrowed, undisturbed, watch_blocks
 from stepsnet.macro import StepsNet
-
-ROWS = 512  # positions that serve for the effective rank
 
 
 @dataclass(frozen=True)
@@ -108,20 +107,9 @@ class _Look:
             self.update = float((after - before).norm() / old)
             self.cosine = float(((before * after).sum() - beside) / (old * new))
             self.largest = float(after.abs().max())
-            self.rank, self.full_rank = effective_rank(after, seen.dim)
-
-
-def effective_rank(z: Tensor, channel_dim: int) -> tuple[float, int]:
-    """exp(entropy) of the spectrum of z over positions, the mean taken off, and the rank that so many positions and channels can have."""
-    rows = wide(z).movedim(channel_dim, -1).flatten(0, -2)
-    rows = rows[:: max(1, len(rows) // ROWS)][:ROWS]
-    rows = rows - rows.mean(dim=0)
-    possible = min(len(rows) - 1, rows.shape[1])
-    if possible < 1 or not bool(rows.isfinite().all()):
-        return float("nan"), possible
-    power = torch.linalg.svdvals(rows).square()
-    share = power / power.sum().clamp(min=torch.finfo(power.dtype).tiny)
-    return float(torch.exp(torch.special.entr(share).sum())), possible
+            self.rank = float(effective_rank(after, seen.dim))
+            channels = after.shape[seen.dim]
+            self.full_rank = min(channels, after.numel() // channels - 1)
 
 
 def _gradients(scalar: Tensor, looks: Sequence[_Look]) -> list[tuple[float, float]]:

@@ -73,8 +73,10 @@ def examine(patient: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, 
     def advise(changes: Mapping[str, str]) -> str:
         return _for_model(patient, changes) if folder is None else _for_run(folder, changes)
 
-    told = {"name": patient.name, "weights": patient.weights, "data": patient.data, "trained": patient.trained}
-    diagnosis = diagnose(patient.model, *patient.inputs, loss=patient.loss, advise=advise, **told)
+    diagnosis = diagnose(
+        patient.model, *patient.inputs, loss=patient.loss, name=patient.name, weights=patient.weights, data=patient.data,
+        trained=patient.trained, advise=advise,
+    )  # fmt: skip
     if folder is None:
         return diagnosis, {}
     curves = {name: read_lines(folder / f"{name}.jsonl") for name in ("metrics", "eval", "gamma")}
