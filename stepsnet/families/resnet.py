@@ -50,7 +50,7 @@ class DownsamplingBlock(nn.Module):
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.drop_path(self.branch(x)).add_(self.shortcut(x)))  # nothing else needs the branch's own output
+        return self.act(self.shortcut(x) + self.drop_path(self.branch(x)))
 
 
 class Stage(nn.Module):

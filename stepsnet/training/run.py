@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from stepsnet.errors import UsageError
-from stepsnet.families import Model, cost_of, create_model, layer_ids, load_model, save_model
+from stepsnet.families import Model, compile_blocks, cost_of, create_model, layer_ids, load_model, save_model
 from stepsnet.tasks import make_task
 from stepsnet.tasks.base import Batch, DenseTask, Task
 from stepsnet.training import rundir
@@ -164,7 +164,8 @@ class _Parts:
         self.keys = BatchKeys(len(task.train), config.batch_size, config.seed, processes)
         self.model, self.forward = spread(lambda device: model_of(config, task, device), processes, seed=config.seed)
         if config.compile:
-            self.model.compile(backend=config.compile_backend)
+            assert isinstance(self.model, Model)
+            compile_blocks(self.model, backend=config.compile_backend)
         self.optimizer = make_optimizer(config.optim, _groups(self.model, config), config.peak_lr)
         self.tensors = model_tensors(self.model)
         self.ema = WeightAverage(self.tensors, config.optim.ema) if config.optim.ema else None

@@ -1,11 +1,15 @@
-"""Every family compiles without graph breaks and exports, under both macros and both joins."""
+"""Every family compiles without graph breaks and exports, under both macros and both joins; blocks that are alike share their code."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
-from stepsnet.families import create_model
+from stepsnet.families import compile_blocks, create_model
 from tests.families.zoo import VARIANTS, example, shake, variant
 
 # The other macro and the other join are the same code in every family.
@@ -46,3 +50,78 @@ def test_exports_for_any_batch(key: str) -> None:
         exported = torch.export.export(model, (example(model),), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False)
         x = example(model, batch=5)
         torch.testing.assert_close(exported.module()(x), model(x))
+
+
+class Counter:
+    """A backend that compiles nothing and counts what it is given."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
+        self.graphs += 1
+        return graph.forward
+
+
+@pytest.fixture
+def counter() -> Iterator[Counter]:
+    from torch._dynamo import config
+
+    torch.compiler.reset()
+    with config.patch(recompile_limit=config.recompile_limit):
+        yield Counter()
+
+
+# Two widths; in Swin each of them has a kind with shifted windows.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch hides it itself, unless it is an error
+@pytest.mark.parametrize(
+    ("name", "options", "kinds"),
+    [
+        ("test_steps_deit", {"plan": "16x4, 32x4"}, 2),
+        ("test_steps_transformer", {"plan": "16x4, 32x4"}, 2),
+        ("test_steps_swin", {"depths": (4, 4), "plan": "6x4; 12x4"}, 4),
+        ("test_steps_resnet", {"depths": (4, 4), "plan": "5x4; 10x4"}, 2),
+    ],
+)
+def test_blocks_that_are_alike_share_their_code_however_deep_the_network_and_whatever_the_batch(
+    name: str, options: dict[str, Any], kinds: int, counter: Counter
+) -> None:
+    model = compile_blocks(create_model(name, **options, drop_path_rate=0.2), backend=counter)
+    model(example(model, batch=2)).square().mean().backward()
+    assert counter.graphs == kinds
+    model(example(model, batch=3))
+    assert counter.graphs == 2 * kinds  # now for any batch size
+    for batch in (4, 7):
+        model(example(model, batch=batch))
+    assert counter.graphs == 2 * kinds
+
+
+@pytest.mark.parametrize("name", ["test_deit", "test_swin", "test_resnet"])
+def test_a_model_compiled_for_any_batch_is_compiled_once(name: str, counter: Counter) -> None:
+    model = create_model(name).eval()
+    compiled = torch.compile(model, backend=counter, dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        for batch in (2, 3, 5):
+            compiled(example(model, batch=batch))
+    assert counter.graphs == 1
+
+
+@pytest.mark.parametrize("name", ["test_steps_swin", "test_steps_transformer"])
+def test_compiled_blocks_compute_the_same(name: str, counter: Counter) -> None:
+    model = shake(create_model(name)).eval()
+    x = example(model)
+    with torch.no_grad():
+        expected = model(x)
+        torch.testing.assert_close(compile_blocks(model, backend=counter)(x), expected)
+    assert counter.graphs
+
+
+def test_compiled_stochastic_depth_drops_whole_branches_at_its_rate_and_keeps_the_mean(counter: Counter) -> None:
+    model = compile_blocks(create_model("test_deit", drop_path_rate=0.5), backend=counter)
+    drop_path = model.get_submodule("net.steps.0.blocks.3.mlp.drop_path")
+    x = torch.ones(4000, 2, 3)
+    y = drop_path(x)
+    assert set(y.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(y.flatten(1).amin(dim=1), y.flatten(1).amax(dim=1))
+    assert float(y.mean()) == pytest.approx(1.0, abs=0.1)  # six deviations
+    assert torch.equal(drop_path.eval()(x), x)

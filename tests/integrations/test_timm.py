@@ -42,10 +42,12 @@ def make_timm(name: str, **options: Any) -> Any:
 
 @torch.no_grad()
 def largest_difference(theirs: nn.Module, ours: nn.Module, side: int) -> float:
+    """Of the logits, measured by their deviation where that is above one: ResNet-50's go beyond 1000 with such gains, and timm's own
+    are 5e-4 from those it finds in double precision."""
     picture = torch.randn(1, 3, side, side)
     expected: Tensor = theirs(picture)
     assert expected.std() > 0.1  # logits near zero would agree whatever they are
-    return float((ours.eval()(picture) - expected).abs().max())
+    return float((ours.eval()(picture) - expected).abs().max() / expected.std().clamp_min(1.0))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -40,6 +40,7 @@ def test_the_same_numbers_by_another_way(word: str, tmp_path: Path) -> None:
 COMPILED = ["compile=true", "compile_backend=aot_eager", "plan=32x1"]
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch hides it itself, unless it is an error
 @pytest.mark.parametrize("words", [["precision=bf16"], COMPILED, ["optim.name=sgd", "lr=0.1"]])
 def test_other_ways_to_compute_learn_too(words: list[str], tmp_path: Path) -> None:
     train(small_config(tmp_path / "run", "iters=25", *words), task=NoisyTask())
