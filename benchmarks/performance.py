@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.goals import goals_table
+from stepsnet.bench.machine import describe_machine
 from stepsnet.report.bench_tables import WordTable, machine_line, tables_of
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +64,10 @@ COMMANDS = {
     "growth_training": "stepsnet bench depth deit_tiny steps_deit_tiny --mode training --batch 2 --rounds 7 --widths",
     "construction": "python benchmarks/construction.py --rounds 7",
 }
+PRINTS = {  # programs whose result is what they print
+    "compile_time_deit": "python benchmarks/compile_time.py --families deit",
+    "compile_time_swin": "python benchmarks/compile_time.py --families swin",
+}
 SHOWN = {  # pictures of the page: folder of the command, picture
     "figure6a_throughput": ("figure6a", "accuracy_inference_8_fp32.png"),
     "figure6a_cost": ("figure6a", "macs_inference_8_fp32.png"),
@@ -77,17 +82,26 @@ def run(folder: Path, only: str, prefix: Sequence[str]) -> int:
     """One command after the other; those that failed are named at the end."""
     failed = []
     began = time.perf_counter()
-    for name, command in COMMANDS.items():
+    for name, command in (COMMANDS | PRINTS).items():
         if not fnmatch.fnmatch(name, only) or (folder / name / "result.json").is_file():
             continue
         program, *words = shlex.split(command)
         start = [sys.executable, "-m", "stepsnet"] if program == "stepsnet" else [sys.executable]
         print(f"{time.perf_counter() - began:5.0f} s  {name}: {command}", flush=True)
-        done = subprocess.run([*prefix, *start, *words, "--out", str(folder / name)], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
-        if done.returncode:
+        out = ["--out", str(folder / name)] if name in COMMANDS else []
+        done = subprocess.run([*prefix, *start, *words, *out], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        if name in PRINTS and done.stdout:
+            _keep(folder / name, command, done.stdout)
+        if not (folder / name / "result.json").is_file():
             failed.append(name)
     print(f"{time.perf_counter() - began:5.0f} s  done" + (f"; failed: {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
+
+
+def _keep(folder: Path, command: str, printed: str) -> None:
+    folder.mkdir(parents=True)
+    document = {"benchmark": "printed", "command": command, "machine": describe_machine(), "lines": printed.splitlines()}
+    (folder / "result.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def write(folder: Path) -> int:
@@ -127,7 +141,7 @@ def _block(names: Sequence[str], documents: dict[str, dict[str, Any]]) -> str:
 
 def _together(documents: Sequence[dict[str, Any]]) -> list[WordTable]:
     """Results of one kind in one table."""
-    lists = {"speed": "cases", "memory": "rows", "depth": "series", "construction": "rows"}
+    lists = {"speed": "cases", "memory": "rows", "depth": "series", "construction": "rows", "printed": "lines"}
     key = lists[documents[0]["benchmark"]]
     return tables_of({**documents[0], key: [each for document in documents for each in document[key]]})
 
@@ -151,7 +165,7 @@ def main() -> int:
     parser.add_argument("--prefix", default="", metavar="CMD", help="what to start every command with")
     args = parser.parse_args()
     if args.what == "list":
-        print("\n".join(f"{name:<32} {command}" for name, command in COMMANDS.items()))
+        print("\n".join(f"{name:<32} {command}" for name, command in (COMMANDS | PRINTS).items()))
         return 0
     folder = args.folder.resolve()
     return write(folder) if args.what == "write" else run(folder, args.only, shlex.split(args.prefix))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from stepsnet.bench.machine import DTYPES
 from stepsnet.bench.passes import count_classes, inference_pass, training_pass
 from stepsnet.errors import UsageError
-from stepsnet.families import Model, VisionModel, create_model, get_variant, list_models
+from stepsnet.families import Model, VisionModel, compile_blocks, create_model, fold, get_variant, list_models
 
 RIVALS = ("timm", "baseline", "eager", "onnxruntime", "openvino")
 OURS = "stepsnet"
@@ -95,8 +95,6 @@ def ready_module(module: nn.Module, how: How) -> nn.Module:
     """The module in the mode, precision and layout asked for, folded and compiled where asked."""
     module = module.train(how.mode == "training")
     if how.fold:
-        from stepsnet.families import fold
-
         module = fold(module)
     if how.mode == "inference":
         module = module.to(DTYPES[how.dtype])
@@ -106,12 +104,11 @@ def ready_module(module: nn.Module, how: How) -> nn.Module:
 
 
 def _compile(module: nn.Module) -> nn.Module:
-    if not isinstance(module, Model):
-        compiled: nn.Module = torch.compile(module)
-        return compiled
-    from stepsnet.families import compile_blocks
-
-    return compile_blocks(module)
+    """In place: ours block by block, another library's as a whole."""
+    if isinstance(module, Model):
+        return compile_blocks(module)
+    module.compile()
+    return module
 
 
 def _timm_twin(model: Model) -> nn.Module:
@@ -171,7 +168,5 @@ def _only_inference(runtime: str, how: How) -> None:
 
 
 def _to_export(model: Model, how: How) -> Model:
-    from stepsnet.families import fold
-
     copied = deepcopy(model).eval()
     return fold(copied) if how.fold else copied

@@ -123,8 +123,14 @@ def construction_tables(document: Mapping[str, Any]) -> list[WordTable]:
     return [WordTable("Construction", columns, rows)]
 
 
+def printed_tables(document: Mapping[str, Any]) -> list[WordTable]:
+    """Of a program whose result is what it prints."""
+    return [WordTable("Printed", ("what it printed",), [[line] for line in document["lines"]])]
+
+
 TABLES: dict[str, Callable[[Mapping[str, Any]], list[WordTable]]] = {
     "speed": speed_tables, "memory": memory_tables, "depth": depth_tables, "construction": construction_tables,
+    "printed": printed_tables,
 }  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def test_no_widths_leave_that_direction_out() -> None:
 
 
 def test_lines_of_registered_models_against_their_blocks() -> None:
-    rows = {"DeiT": [("test_deit", 70.0)], "Steps-DeiT": [("test_steps_deit", None)]}
+    rows: dict[str, list[tuple[str, float | None]]] = {"DeiT": [("test_deit", 70.0)], "Steps-DeiT": [("test_steps_deit", None)]}
     document = run_rows(rows, batch=1, rounds=1)
     assert [(series["label"], series["points"][0]["at"], series["points"][0]["accuracy"]) for series in document["series"]] == [
         ("DeiT", 4, 70.0), ("Steps-DeiT", 8, None),

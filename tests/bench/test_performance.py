@@ -33,7 +33,7 @@ def speed_document(ratio: float, *, mode: str = "inference", model: str = "deit_
 
 def test_every_mark_of_the_page_names_commands_and_every_command_has_a_mark() -> None:
     marks = re.findall(r"<!-- bench: ([^>]*?) -->", performance.PAGE.read_text(encoding="utf-8"))
-    assert sorted(" ".join(marks).split()) == sorted([*performance.COMMANDS, "goals"])
+    assert sorted(" ".join(marks).split()) == sorted([*performance.COMMANDS, *performance.PRINTS, "goals"])
 
 
 @pytest.mark.parametrize("command", [command for command in performance.COMMANDS.values() if command.startswith("stepsnet bench")])
