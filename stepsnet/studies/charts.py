@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import mean
 from typing import TYPE_CHECKING
 
@@ -20,18 +20,18 @@ Charts = Iterator[tuple[str, "Figure"]]
 INITS = {False: "linear layers start trunc-normal 0.02", True: "linear layers start as Xavier's"}
 
 
-def loss_over_blocks(results: Results, setting: Setting, arms: Iterable[Arm] | None = None, *, training: bool = False) -> Charts:
-    """One line a network, named alike at every depth; nothing if no arm is finished."""
+def loss_over_blocks(results: Results, setting: Setting, *, training: bool = False, one_line: str = "") -> Charts:
+    """One line for the arms of equal label, or all in `one_line`; nothing if no arm is finished."""
     families: dict[str, list[Arm]] = {}
-    for arm in results.size.of(setting) if arms is None else arms:
+    for arm in results.size.of(setting):
         if results.finished(arm):
-            families.setdefault(arm.label, []).append(arm)
+            families.setdefault(one_line or arm.label, []).append(arm)
     what = "training" if training else "validation"
     lines = []
     for label, unsorted in families.items():
         members = sorted(unsorted, key=lambda arm: arm.blocks)
         found = [mean_and_error([cell.train_loss if training else cell.loss for cell in results.finished(arm)]) for arm in members]
-        lines.append(Line(label, [arm.blocks for arm in members], [centre for centre, _ in found], members[0].color, _errors(found)))
+        lines.append(Line(label, [arm.blocks for arm in members], [centre for centre, _ in found], members[-1].color, errors_of(found)))
     if lines:
         title = f"{what.capitalize()} loss over depth: {setting.key}"
         yield f"{setting.key}-{what}", line_chart(
@@ -51,7 +51,7 @@ def differences(results: Results, setting: Setting, reference: str, arms: Sequen
     known = results.arm(reference)
     assert known is not None
     yield f"{setting.key}-{name}", bar_chart(
-        [f"{arm.label} ({arm.blocks})" for arm, _ in shown], [gain for gain, _ in gains], errors=_errors(gains),
+        [f"{arm.label} ({arm.blocks})" for arm, _ in shown], [gain for gain, _ in gains], errors=errors_of(gains),
         colors=[arm.color for arm, _ in shown], title=f"Gain over {known.label} ({known.blocks} blocks): {setting.key}",
         y_label="validation loss, lower by (nats)", note=f"{setting.about}; standard errors over {_seeds(results)}",
     )
@@ -82,7 +82,8 @@ def gammas(results: Results, setting: Setting, arms: Sequence[Arm], *, xavier: b
         yield from gamma_over_depth(results, setting, arms, step, xavier=xavier)
 
 
-def _errors(found: Sequence[tuple[float, float]]) -> list[float]:
+def errors_of(found: Sequence[tuple[float, float]]) -> list[float]:
+    """The errors of means to draw."""
     return [0.0 if error != error else error for _, error in found]  # a single seed has none
 
 

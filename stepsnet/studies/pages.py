@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from stepsnet.report.study import StudyPage, StudyTable, write_study
-from stepsnet.studies.results import Results, mean_and_error
+from stepsnet.studies.results import Results, spread
 from stepsnet.studies.runner import Place
 from stepsnet.studies.study import Arm, Setting
 
@@ -61,14 +59,6 @@ def _row(results: Results, arm: Arm) -> list[str]:
         spread([cell.valid[arm.setting.metric] for cell in cells if arm.setting.metric in cell.valid]),
         *(spread([look[at] for look in looks], digits=2) for at in range(LOOKS)),
     ]
-
-
-def spread(values: Sequence[float], digits: int = 3) -> str:
-    """1.234 ± 0.005, without the error where one seed has none."""
-    if not values:
-        return "–"
-    centre, deviation = mean_and_error(values)
-    return f"{centre:.{digits}f}" + (f" ± {deviation:.{digits}f}" if math.isfinite(deviation) else "")
 
 
 def summary(place: Place, results: Results) -> dict[str, Any]:

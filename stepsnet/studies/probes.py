@@ -1,19 +1,47 @@
-"""Looks at a trained cell, without training anything. What they find is kept in the cell's folder, as <name>.json."""
+"""Looks at a trained cell, without training anything: Tables 6 and 7. What they find is kept in the cell's folder, as <name>.json."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from torch import nn
+
+from stepsnet.analysis import drop_blocks, mask_paths
+from stepsnet.tasks.base import Batch
 from stepsnet.training.config import TrainConfig
+from stepsnet.training.distributed import Processes, choose_device
+from stepsnet.training.loader import ValidationBatches
+from stepsnet.training.run import trained_model
 from stepsnet.training.rundir import write_json
 
-PROBES: dict[str, Callable[[Path, TrainConfig], dict[str, Any]]] = {}
+Measure: TypeAlias = Callable[[nn.Module, Batch], tuple[float, float]]
+
+PROBES: dict[str, Callable[[nn.Module, Iterable[Batch], Measure], dict[str, Any]]] = {
+    "paths": lambda model, batches, measure: mask_paths(model, batches, measure).to_json(),
+    "drops": lambda model, batches, measure: drop_blocks(model, batches, measure).to_json(),
+}
 
 
 def probe(name: str, folder: Path, config: TrainConfig) -> None:
-    """Look at the finished run in `folder`, unless that was done."""
+    """Look at the finished run in `folder` by its loss and, if it has one, its accuracy, unless that was done."""
     path = folder / f"{name}.json"
-    if not path.exists():
-        write_json(path, PROBES[name](folder, config))
+    if path.exists():
+        return
+    task, model = trained_model(folder, config)
+    processes = Processes(device=choose_device(config.device))
+    model.to(processes.device)
+    counted = ValidationBatches(task, config.eval.batch_size or config.batch_size, config.workers, processes)
+    batches = [{key: tensor.to(processes.device) for key, tensor in batch.items()} for batch, counts in counted if counts]
+
+    def measure(metric: str) -> Measure:
+        def sums(model: nn.Module, batch: Batch) -> tuple[float, float]:
+            found = task.evaluate(model, batch)
+            return float(found[f"{metric}_sum"]), float(found["count"])
+
+        return sums
+
+    known = task.evaluate(model.eval(), batches[0])
+    metrics = [metric for metric in ("loss", "top1") if f"{metric}_sum" in known]
+    write_json(path, {metric: PROBES[name](model, batches, measure(metric)) for metric in metrics})

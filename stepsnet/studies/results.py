@@ -122,5 +122,13 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     return mean(values), stdev(values) / len(values) ** 0.5 if len(values) > 1 else math.nan
 
 
+def spread(values: Sequence[float], digits: int = 3) -> str:
+    """1.234 ± 0.005, without the error where one seed has none."""
+    if not values:
+        return "–"
+    centre, deviation = mean_and_error(values)
+    return f"{centre:.{digits}f}" + (f" ± {deviation:.{digits}f}" if math.isfinite(deviation) else "")
+
+
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
