@@ -17,7 +17,7 @@ from stepsnet.families.resnet import ResNet
 
 
 def traceable(model: Model) -> nn.Module:
-    """A copy in evaluation mode, on the same weights, whose trace holds for other batches, sizes of pictures and lengths of texts."""
+    """A copy in evaluation mode, sharing the weights, whose trace holds for other batches, sizes of pictures and lengths of texts."""
     shared = copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}).eval()
     for name, module in list(shared.named_modules()):
         if isinstance(module, WindowAttention):
@@ -33,6 +33,9 @@ class AnyLayoutResNet(nn.Module):
     def __init__(self, model: ResNet) -> None:
         super().__init__()
         self.model = model
+        for module in model.modules():
+            if isinstance(module, nn.Conv2d):  # a folded one asks for the layout of its weights
+                module.weight = nn.Parameter(module.weight.detach().clone(memory_format=torch.contiguous_format))
 
     def forward(self, x: Tensor) -> Tensor:
         model = self.model
