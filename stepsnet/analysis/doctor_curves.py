@@ -95,4 +95,5 @@ def _recorded(gammas: Lines, steps: bool) -> Iterator[Finding]:
         step, worst = min(known.items(), key=lambda look: median(look[1]))
         found = shortcut_finding(worst, steps, f"at its worst, at step {step:,}")
         if found is not None:
-            yield replace(found, name="shortcut-degraded-on-the-way")
+            severity: Severity = "note" if len(worst) <= LIMITS.shallow else found.severity  # shallow networks recover from it
+            yield replace(found, name="shortcut-degraded-on-the-way", severity=severity)

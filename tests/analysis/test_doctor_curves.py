@@ -67,3 +67,9 @@ def test_without_clipping_spikes_ask_for_it() -> None:
     metrics = lines(falling, lambda step: 40.0 if step == 120 else 1.0)
     (found,) = judge_curves(metrics, (), (), clip=0.0, steps=False)
     assert found.change == {"clip": "1.0"}
+
+
+def test_a_shallow_network_may_have_recovered() -> None:
+    recorded = [{"step": step, "gamma": [gamma] * 12} for step, gamma in ((0, 1.0), (20, 0.03), (200, 0.5))]
+    (found,) = judge_curves((), (), recorded, clip=1.0, steps=False)
+    assert found.severity == "note"
