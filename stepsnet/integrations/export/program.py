@@ -50,8 +50,11 @@ def trace(model: Model, *, dynamic: bool = True, any_size: bool = False, example
     for axis in axes:  # lengths that coincide with no other, or the tracer would take them for the same
         shape[axis.number] = axis.smallest + (2 * axis.number + 3) * axis.step
     inputs = (example_input(model, tuple(shape)).to(example.dtype),)
-    with torch.no_grad(), quiet(), shape_config.patch(backed_size_oblivious=True):  # one picture, or a map of one pixel, is no special case
-        program = torch.export.export(traceable(model), inputs, dynamic_shapes=({axis.number: axis.dim() for axis in axes},), strict=False)
+    no_special_ones = shape_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]  # torch installs it at run time
+    with torch.no_grad(), quiet(), no_special_ones:  # one picture, or a map of one pixel, is traced like any other number
+        program = torch.export.export(
+            traceable(model), inputs, dynamic_shapes=({axis.number: axis.dim() for axis in axes},), strict=False
+        )
     return Traced(program, axes, facts_of(model, axes))
 
 

@@ -76,7 +76,7 @@ class AnySizeWindowAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         B, H, W, C = x.shape
         own = self.attention
-        h, w = (min(own.window, side) if isinstance(side, int) else own.window for side in (H, W))
+        h, w = (min(own.window, side) if _is_known(side) else own.window for side in (H, W))
         rows, columns, N = (H + h - 1) // h, (W + w - 1) // w, h * w
         row_shift, column_shift = (own.shift * torch.sym_min(side - window, 1) for side, window in ((H, h), (W, w)))
 
@@ -109,9 +109,14 @@ def _positions(windows: int, window: int, like: Tensor) -> Tensor:
     return (torch.arange(windows, device=like.device) * window).unsqueeze(1) + torch.arange(window, device=like.device)
 
 
+def _is_known(side: int | torch.SymInt) -> bool:
+    """Whether a side is the same in all inputs."""
+    return isinstance(side, int)
+
+
 def _is_whole(side: int, window: int) -> bool:
-    """Whether a side is known, while tracing, to be filled by whole windows."""
-    return isinstance(side, int) and side % window == 0
+    """Whether a side is known to be filled by whole windows."""
+    return _is_known(side) and side % window == 0
 
 
 def _wrap(position: Tensor, side: int) -> Tensor:
