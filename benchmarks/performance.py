@@ -5,7 +5,7 @@
     python -m benchmarks.performance list
 
 `run` leaves one folder a command (result.json, and from `stepsnet bench` pictures and a page) and skips those that are there, so it
-can be stopped and continued; an otherwise idle machine is assumed, and about 25 minutes on 2 cores. `write` puts tables, commands and
+can be stopped and continued; an otherwise idle machine is assumed, and about half an hour on 2 cores. `write` puts tables, commands and
 machine between the marks of the page, `<!-- bench: NAME … -->` to `<!-- end -->`, and copies its pictures; no number is typed by hand.
 """
 
@@ -34,17 +34,17 @@ PICTURES = ROOT / "docs" / "performance"
 BOTH = "--mode inference training"
 TABLE_1 = "resnet18 steps_resnet18 resnet34 steps_resnet34 resnet50 steps_resnet50 deit_tiny steps_deit_tiny deit_small steps_deit_small"
 COMMANDS = {
-    "timm_deit_tiny": f"stepsnet bench speed deit_tiny --against timm --batch 8 32 {BOTH} --rounds 9",
+    "timm_deit_tiny": f"stepsnet bench speed deit_tiny --against timm --batch 8 32 {BOTH} --rounds 7",
     "timm_deit_small": f"stepsnet bench speed deit_small --against timm --batch 8 {BOTH} --rounds 7",
     "timm_resnet18": f"stepsnet bench speed resnet18 --against timm --batch 8 32 {BOTH} --rounds 7",
     "timm_resnet50": "stepsnet bench speed resnet50 --against timm --batch 8 32 --mode inference --rounds 7",
     "timm_resnet50_training": "stepsnet bench speed resnet50 --against timm --batch 8 --mode training --rounds 7",
     "timm_resnet_folded": "stepsnet bench speed resnet18 resnet50 --against timm --fold --batch 8 32 --rounds 7",
     "timm_resnet_alike": "stepsnet bench speed resnet18 resnet50 --against timm --channels-last --alike --batch 8 --rounds 7",
-    "timm_swin_tiny": f"stepsnet bench speed swin_tiny --against timm --batch 8 {BOTH} --rounds 9",
+    "timm_swin_tiny": f"stepsnet bench speed swin_tiny --against timm --batch 8 {BOTH} --rounds 7",
     "timm_swin_tiny_32": "stepsnet bench speed swin_tiny --against timm --batch 32 --mode inference --rounds 7",
     "timm_swin_tiny_32_training": "stepsnet bench speed swin_tiny --against timm --batch 32 --mode training --rounds 7",
-    "baseline_deit_tiny": f"stepsnet bench speed steps_deit_tiny --against baseline --batch 8 32 {BOTH} --rounds 9",
+    "baseline_deit_tiny": f"stepsnet bench speed steps_deit_tiny --against baseline --batch 8 32 {BOTH} --rounds 7",
     "baseline_deit_small": f"stepsnet bench speed steps_deit_small --against baseline --batch 8 {BOTH} --rounds 7",
     "baseline_deit_small_32": "stepsnet bench speed steps_deit_small --against baseline --batch 32 --mode inference --rounds 7",
     "baseline_deit_small_32_training": "stepsnet bench speed steps_deit_small --against baseline --batch 32 --mode training --rounds 7",

@@ -64,7 +64,7 @@ class Contender:
         return training_pass(self.module, x, count_classes(self.model), bf16=self.how.dtype == "bf16")
 
     def answer(self, batch: Tensor) -> Tensor:
-        with torch.no_grad():
+        with torch.inference_mode():
             return self.forward(self.input(batch)).float()
 
 

@@ -117,9 +117,9 @@ def measure_case(
     torch.manual_seed(SEED)
     inputs = [random_batch(contender.model, batch) for contender in group]
     alike = [inputs[0] if contender.same_weights else x for contender, x in zip(group, inputs, strict=True)]
-    differences = _differences(group, inputs[0][:2]) if how.mode == "inference" else [None] * len(group)
+    differences = _differences(group, inputs[0]) if how.mode == "inference" else [None] * len(group)
     passes = [contender.one_pass(x) for contender, x in zip(group, alike, strict=True)]
-    seconds = interleave(passes, rounds=settings.rounds, warm_up=settings.warm_up + how.compile, tick=tick)
+    seconds = interleave(passes, rounds=settings.rounds, warm_up=settings.warm_up, tick=tick)
     macs = [contender.model.closed_form().macs for contender in group]
     measured = []
     for index, contender in enumerate(group):
@@ -147,9 +147,11 @@ def measure_case(
 
 
 def _differences(group: Sequence[Contender], x: Tensor) -> list[float | None]:
-    """The largest difference from the reference's outputs on two inputs, where the weights are the same."""
-    expected = group[0].answer(x)
-    return [
-        float((contender.answer(x) - expected).abs().max()) if contender.same_weights and group[0].same_weights and index else None
-        for index, contender in enumerate(group)
-    ]
+    """The largest difference from the reference's outputs, where the weights are the same."""
+    reference, *others = group
+    comparable = [reference.same_weights and other.same_weights for other in others]
+    if not any(comparable):
+        return [None] * len(group)
+    expected = reference.answer(x)
+    found = [float((other.answer(x) - expected).abs().max()) if same else None for other, same in zip(others, comparable, strict=True)]
+    return [None, *found]
