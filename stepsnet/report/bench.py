@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stepsnet.report.bench_tables import case_name, findings, machine_line, tables_of, timed_lines
-from stepsnet.report.figures import Line, bar_chart, figure_svg, line_chart, save_figure, scatter_chart
+from stepsnet.report.figures import Line, bar_chart, figure_svg, line_chart, save_figure
 from stepsnet.report.html import figures, page, paragraph, preformatted, section, table, write
 from stepsnet.report.palette import RESIDUAL, SERIES, STEPS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Value: TypeAlias = Callable[[Mapping[str, Any]], float]
+
+FEW_BARS = 4  # more have their names slanted
 SAVED = "Saved for the backward pass"
 TITLES = {"speed": "Speed", "memory": "Memory", "depth": "How cost grows"}
 
@@ -60,10 +66,15 @@ def _speed_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]
     if ratios and document["settings"]["against"]:
         labels = [f"{case_name(case)}: {one['label']}" if len(case["contenders"]) > 2 else case_name(case) for case, one in ratios]
         spreads = [(one["ratio"]["upper"] - one["ratio"]["lower"]) / 2 for _, one in ratios]
-        drawn["ratio"] = ("Speed over the reference's", bar_chart(
+        references = {case["contenders"][0]["label"] for case, _ in ratios}
+        title = f"Speed against {references.pop() if len(references) == 1 else 'its reference'}"
+        chart = bar_chart(
             labels, [one["ratio"]["median"] for _, one in ratios], errors=spreads, y_label="times as fast",
-            title=f"Speed against {ratios[0][0]['contenders'][0]['label']}", note="medians; whiskers: half the distance of the quartiles",
-        ))
+            title=title, note="medians; whiskers: half the distance of the quartiles",
+        )  # fmt: skip
+        if len(labels) > FEW_BARS:
+            chart.axes[0].set_xticks(range(len(labels)), labels, rotation=40, ha="right")
+        drawn["ratio"] = ("Speed over the reference's", chart)
     for case in document["cases"]:
         if len({one["macs"] for one in case["contenders"]}) > 2 and len({one["model"] for one in case["contenders"]}) > 2:
             drawn |= _throughput(case, document.get("accuracy", {}))
@@ -71,30 +82,33 @@ def _speed_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]
 
 
 def _throughput(case: Mapping[str, Any], accuracy: Mapping[str, float]) -> dict[str, tuple[str, Figure]]:
-    """Figure 6a: what a model costs and what it brings, against its speed, residual and Steps apart."""
+    """Figure 6a: what a model costs and what it brings, against its speed."""
     name = f"{case['mode']}_{case['batch']}_{case['dtype']}"
     title = f"{case['mode'].capitalize()}, batch {case['batch']}, {case['dtype']}"
     unit = f"{case['unit']} a second"
-    drawn = {f"macs_{name}": ("Throughput against cost", _kinds(
-        case["contenders"], lambda one: one["macs"] / 1e9, lambda one: one["throughput"], title=title,
-        x_label="MACs of one input, G", y_label=unit,
-    ))}
-    known = [one for one in case["contenders"] if one["model"] in accuracy]
+    contenders = case["contenders"]
+    cost = _families(contenders, lambda one: one["macs"] / 1e9, lambda one: one["throughput"])
+    drawn = {f"macs_{name}": ("Throughput against cost", _logarithmic(
+        line_chart(cost, title=title, x_label="MACs of one input, G", y_label=unit, log_x=True, log_y=True)))}
+    known = [one for one in contenders if one["model"] in accuracy]
     if len(known) > 1:
-        drawn[f"accuracy_{name}"] = ("Accuracy against throughput (Figure 6a)", _kinds(
-            known, lambda one: one["throughput"], lambda one: accuracy[one["model"]], title=title,
-            x_label=unit, y_label="top-1 %, as the paper prints it",
-        ))
+        curves = _families(known, lambda one: one["throughput"], lambda one: accuracy[one["model"]])
+        drawn[f"accuracy_{name}"] = ("Accuracy against throughput (Figure 6a)", _logarithmic(
+            line_chart(curves, title=title, x_label=unit, y_label="top-1 %, as the paper prints it", log_x=True)))
     return drawn
 
 
-def _kinds(contenders: Sequence[Mapping[str, Any]], x: Any, y: Any, *, title: str, x_label: str, y_label: str) -> Figure:
-    kinds = {"residual": ([one for one in contenders if "steps" not in one["model"]], RESIDUAL),
-             "Steps": ([one for one in contenders if "steps" in one["model"]], STEPS)}  # fmt: skip
-    present = {label: (ones, color) for label, (ones, color) in kinds.items() if ones}
-    points = [Line(label, [x(one) for one in ones], [y(one) for one in ones], color) for label, (ones, color) in present.items()]
-    words = [[one["model"] for one in ones] for ones, _ in present.values()]
-    return scatter_chart(points, title=title, x_label=x_label, y_label=y_label, log_x=True, annotate=words)
+def _families(contenders: Sequence[Mapping[str, Any]], x: Value, y: Value) -> list[Line]:
+    """One line a family, its residual networks dashed in the same colour as its Steps networks."""
+    kinds: dict[tuple[str, bool], list[Mapping[str, Any]]] = {}
+    for one in sorted(contenders, key=x):
+        family = re.match("[a-z]*", one["model"].removeprefix("test_").removeprefix("steps_"))
+        kinds.setdefault((family[0] if family else "", "steps" in one["model"]), []).append(one)
+    colors = dict(zip(dict.fromkeys(family for family, _ in kinds), cycle(SERIES), strict=False))
+    return [
+        Line(f"{'steps ' * steps}{family}", [x(one) for one in ones], [y(one) for one in ones], colors[family], dashed=not steps)
+        for (family, steps), ones in sorted(kinds.items())
+    ]
 
 
 def _memory_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]:
@@ -144,18 +158,25 @@ def _depth_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]
 
 def _power_chart(lines: Sequence[Line], title: str, x_label: str, y_label: str) -> Figure:
     """Two logarithmic axes, on which a power law is straight; the ticks of x are where something was measured."""
-    figure = line_chart(lines, title=title, x_label=x_label, y_label=y_label, log_x=True, log_y=True)
-    (axes,) = figure.axes
+    figure = _logarithmic(line_chart(lines, title=title, x_label=x_label, y_label=y_label, log_x=True, log_y=True))
     measured = sorted({int(x) for line in lines for x in line.x})
-    axes.set_xticks(measured, [str(x) for x in measured])
+    figure.axes[0].set_xticks(measured, [str(x) for x in measured])
+    return figure
+
+
+def _logarithmic(figure: Figure) -> Figure:
+    """Ticks at 1, 2, 5, 10 … on logarithmic axes: most of ours span less than two powers of ten."""
+    (axes,) = figure.axes
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log":
+            low, high = axis.get_view_interval()
+            powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+            axis.set_ticks([tick for power in powers for tick in (10.0**power, 2 * 10.0**power, 5 * 10.0**power) if low <= tick <= high])
     axes.minorticks_off()
     return figure
 
 
-
-
-
-def _line(series: Mapping[str, Any], value: Any, law: str, number: int) -> Line:
+def _line(series: Mapping[str, Any], value: Value, law: str, number: int) -> Line:
     exponent = f", exponent {series['laws'][law]['exponent']:.2f}" if law in series["laws"] else ""
     points = series["points"]
     named = {"Swin": RESIDUAL, "DeiT": RESIDUAL, "Steps-Swin": STEPS, "Steps-DeiT": STEPS}
