@@ -127,10 +127,11 @@ def _gradients(scalar: Tensor, looks: Sequence[_Look]) -> list[tuple[float, floa
 
 
 def _projection(output: Any) -> Tensor:
-    """⟨output, v⟩ with a random v of norm 1, always the same: a gradient for models whose loss nobody has given."""
-    z = wide(first_tensor(output))
-    direction = torch.randn(z.shape, generator=torch.Generator().manual_seed(0)).to(z.device)
-    return (z * direction).sum() / direction.norm()
+    """⟨output, v⟩ with a random v of norm 1, always the same: a gradient for models whose loss nobody has given. Of maps, over all."""
+    maps = output if isinstance(output, list) and all(isinstance(z, Tensor) for z in output) else [first_tensor(output)]
+    generator = torch.Generator().manual_seed(0)
+    directions = [torch.randn(z.shape, generator=generator).to(z.device) for z in maps]
+    return torch.stack([(wide(z) * v).sum() / v.norm() for z, v in zip(maps, directions, strict=True)]).sum()
 
 
 @contextmanager

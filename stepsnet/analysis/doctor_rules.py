@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
@@ -110,7 +110,8 @@ def shortcut_finding(gamma: Sequence[float], steps: bool, when: str) -> Finding 
 def _shortcut(vitals: Vitals, about: Circumstances) -> Iterator[Finding]:
     found = shortcut_finding([block.gamma for block in vitals.blocks], about.steps, about.when)
     if found is not None:
-        yield found
+        early = about.trained is False and found.severity == "severe"  # small embeddings alone make γ low before training, and they grow
+        yield replace(found, severity="warning") if early else found
 
 
 def _overwritten(vitals: Vitals) -> Iterator[Finding]:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +61,7 @@ def load_foreign(name: str, seed: int = 0) -> Loaded:
         raise UsageError(f"'{name}' names no model of another library; write timm:NAME, hf:FOLDER or hf:TYPE")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return dataclasses.replace(LIBRARIES[library](what, seed), name=name)
+        return LIBRARIES[library](what, seed)
 
 
 def is_foreign(name: str) -> bool:
@@ -87,20 +86,20 @@ def _timm(name: str, seed: int) -> Loaded:
         raise UsageError(f"timm has no model '{name}'{nearest(name, timm.list_models())}")
     model = timm.create_model(name, pretrained=False)
     x, data = random_pictures(*model.pretrained_cfg["input_size"])
-    return Loaded(name, model, (x,), f"timm's, as initialised (seed {seed})", data, trained=False)
+    return Loaded(f"timm:{name}", model, (x,), f"timm's, as initialised (seed {seed})", data, trained=False)
 
 
 def _transformers(what: str, seed: int) -> Loaded:
     import_torchvision_if_there()
     library = require("transformers", extra="transformers")
     if Path(what).is_dir() or "/" in what:
-        model, weights, trained = _saved(library, what), "weights from its folder", None
+        model, weights, trained, cut = _saved(library, what), "weights from its folder", None, ""
     else:
         config, cut = _configuration(library, what)
         model = library.AutoModel.from_config(config)
-        weights, trained = f"as initialised (seed {seed}) from the default configuration of {what}{cut}", False
+        weights, trained = f"default configuration, as initialised (seed {seed})", False
     inputs, data = _inputs_for(model, what)
-    return Loaded(what, model, inputs, weights, data, trained)
+    return Loaded(f"hf:{what}{cut}", model, inputs, weights, data, trained)
 
 
 def import_torchvision_if_there() -> None:
@@ -142,7 +141,7 @@ def _configuration(library: ModuleType, kind: str) -> tuple[Any, str]:
     if left > TOO_BIG:
         raise UsageError(f"{kind} has {full / 1e9:.1f} G parameters and could not be cut to fit; save a smaller one and give hf:FOLDER")
     words = ", ".join(f"{key}={value}" for key, value in changed.items())
-    return small, f", cut from {full / 1e9:.2f} G to {left / 1e9:.2f} G parameters ({words})"
+    return small, f" (cut from {full / 1e9:.2f} G to {left / 1e9:.2f} G parameters: {words})"
 
 
 def _scaled(config: Any, width: int, cut: int) -> dict[str, int]:

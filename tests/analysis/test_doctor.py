@@ -72,6 +72,11 @@ def test_a_shallow_network_with_a_low_gamma_gets_a_milder_word() -> None:
     assert named(diagnose(network(Block(16, scale=4.0) for _ in range(8)), x()))["shortcut-degrades"] == "note"
 
 
+def test_before_training_a_lost_shortcut_is_only_a_warning() -> None:
+    found = diagnose(network(Block(16, scale=10.0) for _ in range(96)), x(), trained=False)
+    assert named(found)["shortcut-degrades"] == "warning"
+
+
 def test_vanishing_gradients_are_found() -> None:
     found = diagnose(network(Block(16, keep=0.3, scale=1e-3) for _ in range(12)), x())
     assert named(found)["gradients-vanish"] == "severe"
@@ -163,6 +168,13 @@ def test_the_loss_given_is_the_one_differentiated() -> None:
     one = diagnose(model, batch, loss=lambda: model(batch).square().mean())
     two = diagnose(model, batch, loss=lambda: 2 * model(batch).square().mean())
     assert two.vitals.blocks[0].weight_gradient == pytest.approx(2 * one.vitals.blocks[0].weight_gradient)
+
+
+def test_a_backbone_gets_gradients_from_all_its_maps() -> None:
+    model = stepsnet.create_model("test_steps_resnet", features_only=True)
+    found = diagnose(model, torch.randn(2, 3, 32, 32), trained=False)
+    assert named(found) == {}
+    assert all(block.state_gradient > 0 for block in found.vitals.blocks)
 
 
 def test_a_step_is_judged_by_its_own_channels() -> None:

@@ -38,7 +38,7 @@ def test_a_giant_of_transformers_is_cut_and_says_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(foreign, "CUT", TINY)
     found = load_foreign("hf:llama")
     assert sum(parameter.numel() for parameter in found.model.parameters()) < 1e6
-    assert "cut from 6.61 G to 0.00 G parameters (hidden_size=64, num_hidden_layers=2, vocab_size=100" in found.weights
+    assert "hf:llama (cut from 6.61 G to 0.00 G parameters: hidden_size=64, num_hidden_layers=2, vocab_size=100" in found.name
     assert [len(stack.blocks) for stack in find_blocks(found.model, *found.inputs)] == [2]
 
 
