@@ -65,7 +65,7 @@ class WidthUse(Result):
     def plot(self, title: str = "Effective rank of the state", note: str = "") -> Figure:
         curves = [("behind the block", self.rank, False), ("of z₀", self.rank_0, True), ("at most", [float(n) for n in self.limit], True)]
         lines = [Line(name, *along_depth(self.block, values, self.stage), dashed=dashed) for name, values, dashed in curves]
-        return line_chart(lines, title=title, x_label="block", y_label="effective rank", note=note)
+        return line_chart(lines, title=title, x_label="block", y_label="effective rank", note=note, y_from=0.0)
 
 
 def step_contribution(

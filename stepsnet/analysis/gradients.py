@@ -54,7 +54,7 @@ class GradientFlow(Result):
             ("‖∂L/∂weights of the block‖, largest = 1", _scaled(self.block_norms), False),
         ]  # fmt: skip
         lines = [Line(name, *along_depth(self.block, values, self.stage), dashed=dashed) for name, values, dashed in curves]
-        return line_chart(lines, title=title, x_label="block", y_label="", note=note)
+        return line_chart(lines, title=title, x_label="block", y_label="", note=note, y_from=0.0)
 
 
 def gradient_flow(

@@ -49,7 +49,7 @@ class DroppedBlocks(Result):
     metric: list[float]
 
     def plot(self, metric: str = "metric", title: str = "Similar computation dropped in each step", note: str = "") -> Figure:
-        words = [f"{step}: {count}" if count else step for step, count in zip(self.steps, self.dropped, strict=True)]
+        words = [f"{step}, last {count}" if count else step for step, count in zip(self.steps, self.dropped, strict=True)]
         return bar_chart(words, self.metric, title=title, y_label=metric, note=note)
 
 

@@ -72,7 +72,7 @@ class ShortcutRatio(Result):
             ("the block's own branch", self.branch_weight, False), ("cosine of z_l and z₀", self.cosine, True),
         ]  # fmt: skip
         lines = [Line(name, *along_depth(self.block, values, self.stage), dashed=dashed) for name, values, dashed in curves]
-        return line_chart(lines, title=title, x_label="block", y_label="share of σ_l", note=note)
+        return line_chart(lines, title=title, x_label="block", y_label="share of σ_l", note=note, y_from=0.0)
 
 
 def shortcut_ratio(

@@ -55,9 +55,13 @@ class Line:
 
 
 def line_chart(
-    lines: Sequence[Line], *, title: str, x_label: str, y_label: str, log_x: bool = False, log_y: bool = False, note: str = ""
+    lines: Sequence[Line], *, title: str, x_label: str, y_label: str, log_x: bool = False, log_y: bool = False, note: str = "",
+    y_from: float | None = None,
 ) -> Figure:
-    """The lines in one frame; a legend below where they have labels. On a logarithmic axis what is not positive leaves a gap."""
+    """The lines in one frame; a legend below where they have labels. On a logarithmic axis what is not positive leaves a gap.
+
+    The frame reaches down to `y_from` at least, where the distance to it matters (a share to 0).
+    """
     with _chart(title, x_label, y_label, note) as (figure, axes):
         for line, color in zip(lines, _colors(lines), strict=True):
             style = "--" if line.dashed else "-"
@@ -66,6 +70,8 @@ def line_chart(
                 list(line.x), _gaps(line.y, positive=log_y), yerr=None if line.error is None else list(line.error),
                 label=line.label, color=color, linestyle=style, marker=marker, elinewidth=1,
             )  # fmt: skip
+        if y_from is not None:
+            axes.set_ylim(bottom=min(y_from, axes.get_ylim()[0]))
         _scales(axes, lines, log_x, log_y)
         _legend(figure, axes, lines)
     return figure

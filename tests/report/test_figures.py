@@ -46,6 +46,11 @@ def test_what_has_no_logarithm_leaves_a_gap() -> None:
     assert math.isnan(chart.axes[0].get_lines()[0].get_ydata()[0])  # type: ignore[index, arg-type]
 
 
+def test_a_frame_reaches_down_as_far_as_asked() -> None:
+    chart = line_chart([Line("", [0, 1], [0.8, 0.9])], title="", x_label="", y_label="", y_from=0.0)
+    assert chart.axes[0].get_ylim()[0] == 0.0
+
+
 def test_points_have_their_words() -> None:
     chart = scatter_chart([Line("", [1, 2], [1, 2])], title="", x_label="", y_label="", annotate=[["first", ""]])
     assert [text.get_text() for text in chart.axes[0].texts] == ["first"]
