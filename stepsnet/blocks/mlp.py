@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stepsnet.blocks import kernels
 from stepsnet.blocks.linear import DepthwiseConv2d, Linear
 
 
@@ -17,6 +18,8 @@ class Mlp(nn.Module):
         self.fc2 = Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
+        if kernels.applies(x, self.fc1, self.fc2):
+            return kernels.mlp(x, self.fc1, self.fc2)
         return self.fc2(F.gelu(self.fc1(x)))
 
 

@@ -1,0 +1,112 @@
+"""The kernels for eager mode against the readable code beside them: values, every gradient, and when they may stand in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stepsnet.blocks import kernels
+from stepsnet.blocks.mlp import Mlp
+from stepsnet.blocks.window import WindowAttention, Windows, tables_of
+
+
+def lively(layer: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    for parameter in layer.double().parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return layer
+
+
+def values_and_gradients(function: Callable[[Tensor], Tensor], layer: nn.Module, x: Tensor) -> list[Tensor]:
+    """The output, and the gradients of an uneven function of it with respect to the input and every weight."""
+    x = x.clone().requires_grad_()
+    y = function(x)
+    return [y, *torch.autograd.grad(y.square().cumsum(-1).sum(), [x, *layer.parameters()])]
+
+
+@pytest.fixture(params=[kernels.PIECE_BYTES, 2**12], ids=["one piece", "many pieces"])
+def _pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "PIECE_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("_pieces")
+@pytest.mark.parametrize("shape", [(2, 100, 6), (0, 6), (3, 5, 9, 6)], ids=str)
+def test_the_mlp(shape: tuple[int, ...]) -> None:
+    layer = lively(Mlp(6, 24))
+    assert isinstance(layer, Mlp)
+    x = torch.randn(shape, dtype=torch.float64)
+
+    def readable(x: Tensor) -> Tensor:
+        return layer.fc2(F.gelu(layer.fc1(x)))
+
+    torch.testing.assert_close(values_and_gradients(layer, layer, x), values_and_gradients(readable, layer, x))
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), readable(x))
+
+
+@pytest.mark.usefixtures("_pieces")
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("size", [(8, 8), (12, 8), (4, 4), (7, 9), (3, 9), (2, 3), (1, 1)], ids=str)
+def test_window_attention(size: tuple[int, int], shifted: bool) -> None:
+    layer = lively(WindowAttention(6, 2, window=4, shifted=shifted))
+    assert isinstance(layer, WindowAttention)
+    x = torch.randn(3, *size, 6, dtype=torch.float64)
+
+    def readable(x: Tensor) -> Tensor:
+        return layer.readable(x, Windows.over(*size, layer.window, layer.shift))
+
+    torch.testing.assert_close(values_and_gradients(layer, layer, x), values_and_gradients(readable, layer, x))
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), readable(x))
+
+
+def test_tables_made_during_inference_serve_in_training() -> None:
+    tables_of.cache_clear()
+    layer = WindowAttention(6, 2, window=4, shifted=True)
+    with torch.inference_mode():
+        layer(torch.randn(1, 8, 8, 6))
+    layer(torch.randn(1, 8, 8, 6)).sum().backward()
+    assert layer.bias_table.grad is not None
+
+
+def test_a_watched_layer_is_called() -> None:
+    layer = Mlp(4, 8)
+    seen: list[torch.Size] = []
+    layer.fc1.register_forward_hook(lambda _module, _inputs, output: seen.append(output.shape))
+    layer(torch.randn(3, 4))
+    assert seen == [torch.Size([3, 8])]
+
+
+def test_a_replaced_layer_is_called() -> None:
+    layer = Mlp(4, 8)
+    layer.fc2 = nn.Sequential(layer.fc2, nn.Flatten(0))  # type: ignore[assignment]
+    assert layer(torch.randn(3, 4)).shape == (12,)
+
+
+def test_function_transforms_take_the_readable_code() -> None:
+    layer = WindowAttention(4, 1, window=2, shifted=True)
+    x = torch.randn(2, 1, 4, 4, 4)
+    torch.testing.assert_close(torch.func.vmap(layer)(x), torch.stack([layer(one) for one in x]))
+
+
+def test_under_autocast_the_readable_code_computes_in_bf16() -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        assert Mlp(4, 8)(torch.randn(3, 4)).dtype is torch.bfloat16
+        assert WindowAttention(4, 1, window=2, shifted=True)(torch.randn(1, 4, 4, 4)).dtype is torch.bfloat16
+
+
+def test_the_mlp_keeps_its_input_and_one_hidden_tensor() -> None:
+    layer, x = Mlp(16, 64), torch.randn(10, 16, requires_grad=True)
+    kept: list[tuple[int, ...]] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tuple(tensor.shape))
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        layer(x)
+    assert sorted(kept) == sorted([(10, 16), (10, 64), (64, 16), (16, 64)])
