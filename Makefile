@@ -26,7 +26,7 @@ bench: $(INSTALLED)
 	$(BIN)/stepsnet bench speed deit_tiny resnet18 --against timm --batch 8 --mode inference training
 	$(BIN)/stepsnet bench speed swin_tiny --against timm --batch 8 --rounds 7
 	$(BIN)/stepsnet bench speed steps_deit_tiny --against baseline --batch 8 --mode inference training
-	$(BIN)/python benchmarks/construction.py
+	$(BIN)/python benchmarks/loading_memory.py
 	$(BIN)/python benchmarks/compile_time.py
 
 chaos: $(INSTALLED)

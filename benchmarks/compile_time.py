@@ -19,15 +19,16 @@ import tempfile
 TARGET = 3.0
 # Plans of 24 and of 96 blocks.
 PLANS = {
-    "deit": ("test_deit", {"embed_dim": 64, "plan": ["32x12, 48x6, 64x6", "32x48, 48x24, 64x24"]}),
-    "swin": ("test_swin", {"plan": ["8x2; 16x2; 16x8, 24x4, 32x4; 64x4", "8x2; 16x2; 16x44, 24x22, 32x22; 64x4"]}),
+    "deit": ("32x12, 48x6, 64x6", "32x48, 48x24, 64x24"),
+    "swin": ("8x2; 16x2; 16x8, 24x4, 32x4; 64x4", "8x2; 16x2; 16x44, 24x22, 32x22; 64x4"),
 }
+WIDTH = {"deit": 64, "swin": 8}
 CHILD = """
 import json, sys, time, torch
 from stepsnet import compile_blocks, create_model
 task = json.loads(sys.argv[1])
 torch.manual_seed(0)
-model = create_model(task["name"], **task["options"]).train(task["training"])
+model = create_model(f"test_{task['family']}", embed_dim=task["width"], plan=task["plan"]).train(task["training"])
 run = compile_blocks(model) if task["way"] == "by blocks" else torch.compile(model)
 x = torch.randn(2, *model.input_size)
 def call():
@@ -58,11 +59,10 @@ def main() -> int:
     args = parser.parse_args()
     reached = True
     for family in args.families:
-        name, options = PLANS[family]
         for way in ("by blocks", "as a whole") if args.whole else ("by blocks",):
             shallow, deep = (
-                compile_once({"name": name, "options": {**options, "plan": plan}, "way": way, "training": args.training})
-                for plan in options["plan"]
+                compile_once({"family": family, "width": WIDTH[family], "plan": plan, "way": way, "training": args.training})
+                for plan in PLANS[family]
             )
             ratio = deep["seconds"] / shallow["seconds"]
             print(

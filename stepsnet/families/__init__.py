@@ -4,7 +4,7 @@ from stepsnet.families import deit, language, resnet, swin, swin_plus
 from stepsnet.families.compile import compile_blocks
 from stepsnet.families.create import ModelOptions, cost_of, create_model, load_model
 from stepsnet.families.files import load_weights, save_model
-from stepsnet.families.fold import fold
+from stepsnet.families.folding import fold
 from stepsnet.families.model import Model, layer_ids
 from stepsnet.families.registry import Variant, get_variant, list_models
 from stepsnet.families.vision import FeatureBackbone, VisionModel

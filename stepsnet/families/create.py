@@ -129,7 +129,7 @@ def load_model(
 ) -> Model:
     """Rebuild a saved model with its weights; `options` override those it was made with (`drop_path_rate`, …).
 
-    The weights stay in the file, mapped into memory, until they are used or changed: it may be deleted or replaced meanwhile, but where
+    The weights stay in the file, mapped into memory, until they are changed: it may be deleted or replaced meanwhile, but where
     something may overwrite it in place, load a copy with `mmap=False`.
     """
     header = read_header(path)

@@ -47,8 +47,8 @@ def save_model(model: Model, path: str | Path, weights: Mapping[str, Tensor] | N
 def load_weights(model: Model, path: str | Path, *, mmap: bool = False) -> None:
     """Fill a model from a file of ours or from a plain safetensors state dict; what does not fit is named.
 
-    With `mmap`, a model on the meta device gets weights that lie in the file: nothing is read before it is used, nothing is held twice,
-    and what is changed, in training say, is copied page by page. The file may be deleted or replaced, as `save_model` does, while the
+    With `mmap`, a model on the meta device gets weights that lie in the file: nothing is copied, processes share its pages, and what
+    one changes, in training say, becomes its own page by page. The file may be deleted or replaced, as `save_model` does, while the
     model lives; it must not be overwritten in place.
     """
     read_header(path, ours=False)
