@@ -16,9 +16,9 @@ COLORS = {"severe": "#b42318", "warning": "#b25e09", "note": "#475467"}
 
 GAMMA_EXPLAINED = (
     "γ = σ(z_0)/σ(z_l) after every block: how much of the input is left in the full-width state. It depends on initialisation and training "
-    "step. At the usual small initial weights it is near 1 at any depth; the first steps of training decide where it goes."
+    "step. Vision models start near 1 at any depth, language models with small embeddings lower; the first steps of training decide where "
+    "it goes."
 )
-
 GRADIENTS_EXPLAINED = (
     "Norms of the loss' gradient for each block's output and for its weights, on a logarithmic scale. A shortcut that carries keeps the "
     "first line level."
