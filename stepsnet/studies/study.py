@@ -140,5 +140,5 @@ class Study:
     tables: Callable[[Results], Iterable[StudyTable]] = lambda _results: ()
     """Further ones, beside that of the arms."""
     probes: tuple[str, ...] = ()
-    equal_cost: Callable[[Arm], object] | None = lambda arm: (arm.setting.key, arm.blocks)
-    """Arms for which it returns the same are of equal cost; None: they are not meant to be."""
+    equal_cost: Callable[[Arm], object] = lambda arm: (arm.setting.key, arm.blocks)
+    """Arms for which it returns the same are of equal cost."""

@@ -76,7 +76,9 @@ STUDY = Study(
     ),
     sizes={
         "quick": Size((*arms(DIGITS, 24), *arms(PYTHON_DOCS, 12)), (0, 1), "40 cells, about 8 core-minutes"),
-        "long": Size((*arms(CIFAR10, 12, FOUR, (False,)), *arms(GUTENBERG, 12, FOUR, (False,))), (0, 1, 2), "24 cells, about 35 core-minutes"),
+        "long": Size(
+            (*arms(CIFAR10, 12, FOUR, (False,)), *arms(GUTENBERG, 12, FOUR, (False,))), (0, 1, 2), "24 cells, about 35 core-minutes"
+        ),
         "full": Size(
             tuple(arm for setting in (GUTENBERG, CIFAR10) for blocks in (48, 12) for arm in arms(setting, blocks)), (0, 1, 2),
             "120 cells, about 12 core-hours; those of long are among them",

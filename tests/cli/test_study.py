@@ -1,0 +1,56 @@
+"""`stepsnet study` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stepsnet.cli.main import main
+from stepsnet.studies.registered import reverse
+from tests.studies import toy
+
+
+def test_the_list_names_every_study_and_size(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "--list"]) == 0
+    words = capsys.readouterr().out
+    assert all(name in words for name in ("fixed_width", "long", "paper", "join", "stages"))
+
+
+def test_a_dry_run_shows_what_it_would_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "reverse", "--dry-run", "--json"]) == 0
+    plain, forward, backward = json.loads(capsys.readouterr().out)
+    assert plain["arm"] == "digits-1steps-6"
+    assert backward["macs"] == forward["macs"]
+    assert "macro=reverse" in backward["words"]
+
+
+def test_a_report_says_what_the_rule_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    losses = {"1steps": 1.0, "3steps": 0.8, "3steps_reverse": 0.9}
+    for cell in reverse.STUDY.sizes["quick"].cells():
+        toy.pretend(tmp_path / "cells", cell, losses[cell.arm.network] + 0.001 * cell.seed)
+    assert main(["study", "reverse", "--report", "--json", "--out", str(tmp_path)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [outcome["verdict"] for outcome in found["outcomes"]] == ["holds", "holds"]
+    assert found["finished"] == 9
+    assert main(["study", "reverse", "--report", "--out", str(tmp_path)]) == 0
+    assert "Narrow to wide beats wide to narrow (digits): holds (+0.100 ± 0.001 nats)" in capsys.readouterr().out
+    assert (tmp_path / "reverse-quick" / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["fixed_with"], "There is no study 'fixed_with'; nearest: fixed_width"),
+        (["steps", "--size", "huge"], "steps has no size 'huge'; its sizes are quick, full, paper"),
+        (["steps", "--only", "nothing*"], "No cell of steps quick matches --only 'nothing*'"),
+        (["steps", "--data", "cifar10"], "--data cifar10 is not of the form KEY=PATH"),
+        (["steps", "--data", "cifar10=nowhere"], "there is no nowhere"),
+        (["steps", "--workers", "0"], "--workers and --hours must be above 0"),
+        (["steps", "--size", "full"], "steps of size full needs data: give --data cifar10=PATH"),
+    ],
+)
+def test_mistakes_are_answered_in_a_sentence(words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", *words, "--out", str(tmp_path)]) == 2
+    assert sentence in capsys.readouterr().err

@@ -1,0 +1,189 @@
+"""The machinery: cells in processes of their own, on from where they were, never twice, and never a wrong one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from stepsnet.errors import UsageError
+from stepsnet.studies import runner
+from stepsnet.studies.pages import study_page, write_report
+from stepsnet.studies.results import Measured, ResultLines
+from stepsnet.studies.runner import Place, collect, left, run_study
+from stepsnet.studies.study import Cell
+from stepsnet.training.run import train
+from stepsnet.training.rundir import read_lines, read_result
+from stepsnet.training.typed import to_dict
+from tests.studies import toy
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_Process", None)  # whoever starts one, fails
+
+
+def test_a_study_runs_reports_what_failed_and_runs_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = toy.study(toy.arm("plain"), toy.arm("broken", "lr=1e30"))
+    place = Place(tmp_path, study, "quick")
+    ended = run_study(place, roots={}, workers=2)
+    statuses = {cell: found.status for cell, found in ended.results.found.items()}
+    assert statuses == {"toy-plain-2-s0": "finished", "toy-broken-2-s0": "failed"}
+    assert "finite" in ended.results.found["toy-broken-2-s0"].error
+    lines = read_lines(place.folder / "results.jsonl")
+    assert sorted(line["cell"] for line in lines) == ["toy-broken-2-s0", "toy-plain-2-s0"]
+    page = study_page(place, ended.results)
+    assert page.outcomes == ["broken beats plain: not compared"]
+    assert page.remarks[0].startswith("Failed: toy-broken-2-s0: ")
+    environment = json.loads((place.pool / "toy-plain-2-s0" / "environment.json").read_text())
+    assert environment["threads"] == 1
+
+    monkeypatch.setattr(runner, "_Process", None)  # whoever starts another, fails
+    again = Place(tmp_path, toy.study(toy.arm("plain"), name="other"), "quick")
+    assert not run_study(again, roots={}, workers=1).results.missing()
+    assert [cell.id for cell in left(place)] == ["toy-broken-2-s0"]
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from stepsnet.studies.runner import Place, run_study
+from tests.studies import toy
+run_study(Place(Path(sys.argv[1]), toy.study(toy.arm(iters=30)), "quick"), roots={}, workers=1)
+"""
+
+
+def test_a_study_that_was_killed_goes_on_where_it_was(tmp_path: Path, one_thread: None) -> None:
+    study, cell = toy.study(toy.arm(iters=30)), Cell(toy.arm(iters=30), 0)
+    place = Place(tmp_path / "killed", study, "quick")
+    metrics = place.pool / cell.id / "metrics.jsonl"
+    with subprocess.Popen([sys.executable, "-c", SCRIPT, str(place.out)], cwd=ROOT) as parent:
+        wait_for(lambda: len(read_lines(metrics)) > 5)
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        for process in (parent.pid, *map(int, children)):
+            os.kill(process, signal.SIGKILL)
+    assert 5 < len(read_lines(metrics)) < 30
+    assert not collect(place).found
+
+    cut = run_study(place, roots={}, workers=1, hours=1e-6)
+    assert cut.out_of_time
+    assert not cut.results.found  # stopped is not failed
+    found = run_study(place, roots={}, workers=1).results.found[cell.id]
+    whole = tmp_path / "whole"
+    train(cell.arm.config(0, whole))
+    expected = read_lines(whole / "metrics.jsonl")
+    assert [(line["step"], line["loss"]) for line in read_lines(metrics)] == [(line["step"], line["loss"]) for line in expected]
+    assert found.valid == {name: value for name, value in read_result(whole).items() if name != "step"}
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As cells have: the order of sums depends on it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_a_cell_leaves_saved_when_its_study_is_no_more(tmp_path: Path) -> None:
+    cell = Cell(toy.arm(iters=2000), 0)
+    folder = tmp_path / cell.id
+    job = {"config": to_dict(cell.arm.config(0, folder)), "looks": [], "look_every": 1000, "probes": []}
+    with subprocess.Popen([sys.executable, "-m", "stepsnet.studies.cell"], stdin=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdin is not None
+        process.stdin.write((json.dumps(job) + "\n").encode())
+        process.stdin.flush()
+        wait_for(lambda: len(read_lines(folder / "metrics.jsonl")) > 2)
+        process.stdin.close()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert any((folder / "checkpoints").iterdir())
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it never happened")
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_a_cell_that_was_run_with_other_settings_is_refused(tmp_path: Path) -> None:
+    toy.pretend(tmp_path / "cells", Cell(toy.arm(iters=7), 0), 1.0)
+    place = Place(tmp_path, toy.study(toy.arm(iters=5)), "quick")
+    with pytest.raises(UsageError, match=r"toy-plain-2-s0 was run with iters=7, but the study registers iters=5"):
+        run_study(place, roots={}, workers=1)
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_where_a_pool_and_its_data_lie_does_not_matter(tmp_path: Path) -> None:
+    cell = Cell(toy.arm(data="books"), 0)
+    toy.pretend(tmp_path / "first" / "cells", cell, 1.0)
+    (tmp_path / "first").rename(tmp_path / "second")
+    place = Place(tmp_path / "second", toy.study(cell.arm), "quick")
+    assert run_study(place, roots={}, workers=1).results.found[cell.id].loss == 1.0
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_missing_data_are_asked_for_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give --data books=PATH"):
+        run_study(Place(tmp_path, toy.study(toy.arm(data="books")), "quick"), roots={}, workers=1)
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_only_cells_that_match_are_run(tmp_path: Path) -> None:
+    study = toy.study(toy.arm("one"), toy.arm("two"), seeds=(0, 1))
+    assert [cell.id for cell in left(Place(tmp_path, study, "quick"), "*two*s1")] == ["toy-two-2-s1"]
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_a_finished_run_without_its_probe_is_not_finished(tmp_path: Path) -> None:
+    cell = Cell(toy.arm(), 0)
+    folder = toy.pretend(tmp_path / "cells", cell, 1.0)
+    study = toy.study(cell.arm)
+    looked = type(study)(**{**study.__dict__, "probes": ("paths",)})
+    assert left(Place(tmp_path, looked, "quick")) == [cell]
+    (folder / "paths.json").write_text('{"loss": {}}')
+    assert left(Place(tmp_path, looked, "quick")) == []
+
+
+def test_a_line_that_was_cut_off_is_forgotten_and_a_later_one_holds(tmp_path: Path) -> None:
+    path, cell = tmp_path / "study" / "results.jsonl", Cell(toy.arm(), 0)
+    ResultLines(path).add(Measured(cell.id, 0, "failed", error="first"))
+    with path.open("a") as file:
+        file.write('{"cell": "toy-pl')
+    lines = ResultLines(path)
+    again = lines.failure(cell)
+    assert again is not None
+    assert again.error == "first"
+    lines.add(toy.made_up(cell, 2.0))
+    lines.add(toy.made_up(cell, 2.0))
+    assert [line["status"] for line in read_lines(path)] == ["failed", "finished"]
+    assert ResultLines(path).failure(cell) is None
+
+
+def test_the_report_has_tables_outcomes_and_figures(tmp_path: Path) -> None:
+    study = toy.study(toy.arm("one"), toy.arm("two"), seeds=(0, 1))
+    place = Place(tmp_path, study, "quick")
+    for cell in place.chosen().cells():
+        toy.pretend(place.pool, cell, (1.0 if cell.arm.network == "two" else 2.0) + 0.1 * cell.seed)
+    html, markdown = write_report(place, collect(place))
+    words = markdown.read_text()
+    assert "two beats one: holds (+1.000 ± 0.071 nats)" in words
+    assert "| one | 2 | " in words
+    assert "2.050 ± 0.050" in words
+    assert "![toy-differences](toy-differences.svg)" in words
+    assert (place.folder / "toy-differences.svg").stat().st_size > 1000
+    page = html.read_text()
+    assert "<svg" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
