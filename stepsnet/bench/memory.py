@@ -77,7 +77,7 @@ def saved_per_input(model: Model) -> int:
 
 
 def peak_in_child(subject: Subject, mode: str, batch: int) -> int:
-    """Start a process that makes the model, runs it twice on a batch and says how much memory it had at most."""
+    """Start a process that makes the model, runs it on a batch and says how much memory it had at most."""
     file = None if subject.file is None else str(subject.file)
     task = json.dumps({"name": subject.name, "file": file, "mode": mode, "batch": batch, "threads": torch.get_num_threads()})
     child = subprocess.run([sys.executable, "-m", "stepsnet.bench.child", task], capture_output=True, text=True, check=False)

@@ -46,7 +46,7 @@ ABOUT = {
     "speed": "The contenders of a case take turns in one process, each round beginning with another. A ratio is the reference's time over "
     "the contender's in the same round; above 1 the contender is faster. GFLOP/s count two for each of our multiply-accumulates, "
     "three times as many in a training step.",
-    "memory": "A peak is that of a process of its own which makes the model and runs two passes. Bytes saved for backward are counted by "
+    "memory": "A peak is that of a process of its own which makes the model and runs one pass. Bytes saved for backward are counted by "
     "watching what autograd saves: every storage once, without parameters, buffers and inputs.",
     "depth": "Exponents are fitted by least squares to logarithms, with their standard error. Attention costs 2N²C beside the 12NC² of the "
     "linear layers (Eq. 3), so MACs grow a little slower than the square of the width, and at small widths time grows slower still: "
