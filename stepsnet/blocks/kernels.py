@@ -47,25 +47,28 @@ def learns(*tensors: Tensor) -> bool:
 
 
 def mlp(x: Tensor, fc1: nn.Linear, fc2: nn.Linear) -> Tensor:
-    """fc2(gelu(fc1(x))) along the last dimension. For the backward pass it keeps x and what goes into GELU, not what comes out."""
+    """fc2(gelu(fc1(x))) along the last dimension. Large ones keep x and what goes into GELU for backward, not what comes out."""
     weights = (fc1.weight, fc1.bias, fc2.weight, fc2.bias)
     rows = x.reshape(-1, x.shape[-1])
     if not learns(rows, *weights):
         return _mlp_forward(rows, *weights, hidden=None).view(*x.shape[:-1], len(fc2.weight))
-    y: Tensor = _Mlp.apply(rows, *weights)  # type: ignore[no-untyped-call]
+    if len(rows) * len(fc1.weight) * x.itemsize <= 2 * PIECE_BYTES:  # little memory: autograd is faster, which keeps GELU's output too
+        y = F.linear(F.gelu(F.linear(rows, fc1.weight, fc1.bias)), fc2.weight, fc2.bias)
+        return y.view(*x.shape[:-1], len(fc2.weight))
+    y = _Mlp.apply(rows, *weights)  # type: ignore[no-untyped-call]
     return y.view(*x.shape[:-1], len(fc2.weight))
 
 
 def _mlp_pieces(rows: int, hidden: int, itemsize: int) -> list[slice]:
     size = max(PIECE_BYTES // (hidden * itemsize), 64)
-    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+    return [slice(start, min(start + size, rows)) for start in range(0, max(rows, 1), size)]
 
 
 def _mlp_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, hidden: Tensor | None) -> Tensor:
     """Writes what goes into GELU to `hidden` (R, F) if that is given."""
     pieces = _mlp_pieces(len(x), len(w1), x.itemsize)
     y = x.new_empty(len(x), len(w2))
-    buffer = x.new_empty(pieces[0].stop if pieces else 0, len(w1))
+    buffer = x.new_empty(pieces[0].stop, len(w1))
     for piece in pieces:
         activated = buffer[: piece.stop - piece.start]
         before = activated if hidden is None else hidden[piece]
@@ -88,14 +91,15 @@ class _Mlp(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:
         x, hidden, w1, w2 = ctx.saved_tensors
         pieces = _mlp_pieces(len(x), len(w1), x.itemsize)
-        dx, dw1, dw2, db1 = torch.empty_like(x), torch.zeros_like(w1), torch.zeros_like(w2), w1.new_zeros(len(w1))
-        buffers = x.new_empty(2, pieces[0].stop if pieces else 0, len(w1))
+        dx, dw1, dw2, db1 = torch.empty_like(x), torch.empty_like(w1), torch.empty_like(w2), w1.new_zeros(len(w1))
+        buffers = x.new_empty(2, pieces[0].stop, len(w1))
         for piece in pieces:
+            before = int(piece.start > 0)  # the first piece writes the weights' gradients, the others add to them
             one, two = buffers[:, : piece.stop - piece.start]
-            dw2.addmm_(dy[piece].t(), torch.ops.aten.gelu.out(hidden[piece], out=one))
+            dw2.addmm_(dy[piece].t(), torch.ops.aten.gelu.out(hidden[piece], out=one), beta=before)
             torch.mm(dy[piece], w2, out=one)
             torch.ops.aten.gelu_backward.grad_input(one, hidden[piece], grad_input=two)
-            dw1.addmm_(two.t(), x[piece])
+            dw1.addmm_(two.t(), x[piece], beta=before)
             db1 += two.sum(0)
             torch.mm(two, w1, out=dx[piece])
         return dx, dw1, db1, dw2, dy.sum(0)

@@ -99,7 +99,8 @@ def test_under_autocast_the_readable_code_computes_in_bf16() -> None:
         assert WindowAttention(4, 1, window=2, shifted=True)(torch.randn(1, 4, 4, 4)).dtype is torch.bfloat16
 
 
-def test_the_mlp_keeps_its_input_and_one_hidden_tensor() -> None:
+def test_a_large_mlp_keeps_its_input_and_one_hidden_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "PIECE_BYTES", 2**10)
     layer, x = Mlp(16, 64), torch.randn(10, 16, requires_grad=True)
     kept: list[tuple[int, ...]] = []
 
