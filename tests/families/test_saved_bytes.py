@@ -43,7 +43,7 @@ class CopiedBytes(TorchDispatchMode):
     COPIES = ("cat", "clone", "copy_", "_to_copy", "constant_pad_nd")
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
