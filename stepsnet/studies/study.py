@@ -87,8 +87,9 @@ def _cost(arm: Arm) -> Cost:
     config = arm.config(0)
     options: dict[str, Any] = {"plan": config.plan, "join": config.join, "macro": config.macro, **arm.setting.shape, **config.model_args}
     model = create_model(config.model, device="meta", **options)
-    # Residual designs are not in the closed form; where there is none it is the same, and much quicker than counting.
-    return cost_of(model) if "residual" in config.model_args else replace(model.closed_form(), params=count_params(model))
+    if config.model_args.get("residual") == "hyper":  # what is mixed between streams is not in the closed form
+        return cost_of(model)
+    return replace(model.closed_form(), params=count_params(model))  # the same as counting, and much quicker
 
 
 @dataclass(frozen=True)
