@@ -1,9 +1,8 @@
 """Hand-written forward and backward passes for eager mode on a CPU, each beside the readable code that it stands in for.
 
-On a CPU eager mode loses its time outside the matrix products: fresh memory for every intermediate result, which the system hands out page
-by page, and passes over tensors that have left the cache. So the functions here work piece by piece within small buffers that are used
-again, and keep for the backward pass only what is dear to compute twice. `applies` says where they may stand in; compiled and exported
-models always take the readable code.
+On a CPU eager mode loses its time outside the matrix products: fresh memory for every intermediate result, and passes over tensors that
+have left the cache. So the functions here work piece by piece within small buffers that are used again, and keep for the backward pass
+only what is dear to compute twice. `applies` says where they may stand in; compiled and exported models always take the readable code.
 
 Shapes: R rows (tokens), C channels, F hidden channels; G windows of N tokens, H heads of D channels.
 """
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from stepsnet.blocks.linear import Linear
@@ -32,6 +32,7 @@ def applies(x: Tensor, *layers: nn.Module) -> bool:
         and torch._C._get_tracing_state() is None
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0  # derivatives in forward mode need the readable code
         and all(_untouched(layer, x.dtype) for layer in layers)
     )
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from stepsnet.blocks import kernels
 from stepsnet.blocks.mlp import Mlp
@@ -111,3 +112,13 @@ def test_a_large_mlp_keeps_its_input_and_one_hidden_tensor(monkeypatch: pytest.M
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         layer(x)
     assert sorted(kept) == sorted([(10, 16), (10, 64), (64, 16), (16, 64)])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # of torch itself, which loads its rules so
+def test_derivatives_in_forward_mode_take_the_readable_code() -> None:
+    mlp, x = Mlp(8, 32), torch.randn(2, 5, 8)
+    with forward_ad.dual_level():
+        y = forward_ad.unpack_dual(mlp(forward_ad.make_dual(x, torch.ones_like(x))))
+    assert y.tangent is not None
+    expected = torch.func.jvp(mlp, (x,), (torch.ones_like(x),))[1]
+    torch.testing.assert_close(y.tangent, expected)
