@@ -35,8 +35,9 @@ def test_networks_can_be_built_and_those_compared_cost_the_same(name: str, size:
     for costs in rivals.values():
         macs, params = [cost.macs for cost in costs], [cost.params for cost in costs]
         assert max(macs) / min(macs) < 1.065
-        # At fixed computation (Table 5b) the deeper is the narrower, with more of it in attention, which has no parameters.
-        assert max(params) / min(params) < (1.4 if name == "fixed_flops" else 1.03)
+        # At fixed computation (Table 5b) the deeper is the narrower, with more of it in attention, which has no parameters. The paper's own
+        # networks of Table 5a lie up to 6 % apart.
+        assert max(params) / min(params) < (1.4 if name == "fixed_flops" else 1.065 if size == "paper" else 1.03)
 
 
 @pytest.mark.parametrize("name", study_names())
