@@ -35,7 +35,7 @@ def loss_over_blocks(results: Results, setting: Setting, *, training: bool = Fal
     if lines:
         title = f"{what.capitalize()} loss over depth: {setting.key}"
         yield f"{setting.key}-{what}", line_chart(
-            lines, title=title, x_label="blocks", y_label=f"{what} loss (nats)", log_x=True,
+            lines, title=title, x_label="blocks", y_label=f"{what} loss (nats)",
             note=f"{setting.about}; mean ± standard error over {_seeds(results)}",
         )
 
@@ -51,8 +51,8 @@ def differences(results: Results, setting: Setting, reference: str, arms: Sequen
     known = results.arm(reference)
     assert known is not None
     yield f"{setting.key}-{name}", bar_chart(
-        [f"{arm.label} ({arm.blocks})" for arm, _ in shown], [gain for gain, _ in gains], errors=errors_of(gains),
-        colors=[arm.color for arm, _ in shown], title=f"Gain over {known.label} ({known.blocks} blocks): {setting.key}",
+        [f"{arm.label}, {arm.blocks} blocks" for arm, _ in shown], [gain for gain, _ in gains], errors=errors_of(gains),
+        colors=[arm.color for arm, _ in shown], title=f"Gain over {known.label}, {known.blocks} blocks: {setting.key}",
         y_label="validation loss, lower by (nats)", note=f"{setting.about}; standard errors over {_seeds(results)}",
     )
 

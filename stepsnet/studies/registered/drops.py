@@ -50,7 +50,7 @@ def draw(results: Results) -> Charts:
         if cells:
             found = [mean_and_error([cell["metric"][at] for cell in cells]) for at in range(len(cells[0]["metric"]))]
             dropped = zip(cells[0]["steps"], cells[0]["dropped"], strict=True)
-            words = [f"{step}: {count} blocks" if count else step for step, count in dropped]
+            words = [f"{step}: {count} block{'s' * (count > 1)}" if count else step for step, count in dropped]
             yield f"{arm.setting.key}-drops", bar_chart(
                 words, [centre for centre, _ in found], errors=errors_of(found),
                 title=f"Like computation dropped in each step: {arm.setting.key}",
