@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepsnet.blocks.attention import TextContext
+from stepsnet.blocks.linear import DepthwiseConv2d
 from stepsnet.blocks.window import WindowAttention
 from stepsnet.families import Model
 from stepsnet.families.language import Transformer
@@ -22,6 +23,8 @@ def traceable(model: Model) -> nn.Module:
     for name, module in list(shared.named_modules()):
         if isinstance(module, WindowAttention):
             shared.set_submodule(name, AnySizeWindowAttention(module))
+        elif isinstance(module, DepthwiseConv2d):
+            shared.set_submodule(name, AnyLayoutDepthwise(module))
     if isinstance(shared, ResNet):
         return AnyLayoutResNet(shared)
     return AnyLengthTransformer(shared) if isinstance(shared, Transformer) else shared
@@ -43,6 +46,18 @@ class AnyLayoutResNet(nn.Module):
         for stage in model.stages:
             x = stage(x)
         return model.forward_head(x)
+
+
+class AnyLayoutDepthwise(nn.Module):
+    """A depthwise convolution of a channels-last map that has no layout to ask about either."""
+
+    def __init__(self, conv: DepthwiseConv2d) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
+        return F.conv2d(x, self.conv.weight, self.conv.bias, padding=1, groups=self.conv.groups).permute(0, 2, 3, 1)
 
 
 class AnyLengthTransformer(nn.Module):
@@ -87,15 +102,15 @@ class AnySizeWindowAttention(nn.Module):
         if not (_is_whole(H, h) and _is_whole(W, w)):
             x = x * _grid(row < H, column < W, torch.logical_and).flatten().unsqueeze(1).to(x.dtype)
 
-        qkv = own.qkv(x).reshape(B, rows * columns, N, 3, own.heads, C // own.heads)
-        q, k, v = qkv.permute(3, 0, 1, 4, 2, 5).unbind(0)  # (B, windows, heads, N, head_dim)
-        bias = own.position_bias(h, w)
+        qkv = own.qkv(x).reshape(B * rows * columns, N, 3, own.heads, C // own.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B·windows, heads, N, head_dim)
+        # Written out, so that the mask need not be repeated for every picture.
+        scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1) + own.position_bias(h, w)
         if own.shift:
             regions = _grid(2 * (row >= rows * h - row_shift), 1 * (column >= columns * w - column_shift)).reshape(rows * columns, 1, N)
-            bias = bias + (regions.unsqueeze(2) != regions.unsqueeze(3)).to(x.dtype) * -100.0
-        # Written out: ONNX has the fused call for four dimensions only, and with five the bias need not be repeated for every picture.
-        scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1) + bias
-        x = (scores.softmax(-1) @ v).transpose(2, 3).reshape(B, rows * columns * N, C)
+            mask = (regions.unsqueeze(2) != regions.unsqueeze(3)).to(x.dtype) * -100.0
+            scores = (scores.reshape(B, rows * columns, own.heads, N, N) + mask).reshape(B * rows * columns, own.heads, N, N)
+        x = (scores.softmax(-1) @ v).transpose(1, 2).reshape(B, rows * columns * N, C)
 
         # Where each token of the map went.
         row = _wrap(torch.arange(H, device=x.device) + (H - row_shift), H)
