@@ -57,6 +57,13 @@ def differences(results: Results, setting: Setting, reference: str, arms: Sequen
     )
 
 
+def gains_over_the_first(results: Results) -> Charts:
+    """On every data set, how much lower than its first arm's the losses of the others are."""
+    for setting in results.size.settings():
+        first, *others = results.size.of(setting)
+        yield from differences(results, setting, first.key, others)
+
+
 def gamma_over_depth(results: Results, setting: Setting, arms: Sequence[Arm], step: int, *, xavier: bool = False) -> Charts:
     """γ after every block at one training step, the mean over seeds."""
     lines = []

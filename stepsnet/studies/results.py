@@ -71,7 +71,7 @@ class ResultLines:
 
     def add(self, found: Measured) -> None:
         """Append in one write, unless the very same is there already."""
-        line = json.loads(json.dumps(asdict(found)))
+        line = json.loads(json.dumps(asdict(found)), parse_constant=lambda _: None)  # JSON knows no NaN
         if self.last.get(found.cell) == line:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -159,7 +159,9 @@ def test_a_finished_run_without_its_probe_is_not_finished(tmp_path: Path) -> Non
 
 def test_a_line_that_was_cut_off_is_forgotten_and_a_later_one_holds(tmp_path: Path) -> None:
     path, cell = tmp_path / "study" / "results.jsonl", Cell(toy.arm(), 0)
-    ResultLines(path).add(Measured(cell.id, 0, "failed", error="first"))
+    for _ in range(2):
+        ResultLines(path).add(Measured(cell.id, 0, "failed", error="first"))
+    assert "NaN" not in path.read_text()
     with path.open("a") as file:
         file.write('{"cell": "toy-pl')
     lines = ResultLines(path)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stepsnet.studies.charts import Charts, differences
+from stepsnet.studies.charts import gains_over_the_first
 from stepsnet.studies.results import Measured, Results
 from stepsnet.studies.rules import Outcome, contrast
 from stepsnet.studies.study import Arm, Cell, Setting, Size, Study
@@ -33,13 +33,8 @@ def decide(results: Results) -> list[Outcome]:
     return [contrast(results, f"{other.network} beats {first.network}", better=[other.key], worse=[first.key]) for other in others]
 
 
-def draw(results: Results) -> Charts:
-    first, *others = results.size.arms
-    return differences(results, first.setting, first.key, others)
-
-
 def study(*arms: Arm, seeds: tuple[int, ...] = (0,), name: str = "toy") -> Study:
-    return Study(name, "A toy", "Does it run?", "The lower one wins.", {"quick": Size(arms, seeds, "seconds")}, decide, draw)
+    return Study(name, "A toy", "Does it run?", "The lower one wins.", {"quick": Size(arms, seeds, "seconds")}, decide, gains_over_the_first)
 
 
 def results(losses: dict[str, list[float | None]], arms: list[Arm] | None = None) -> Results:

@@ -45,6 +45,7 @@ def config() -> TrainConfig:
         ("eval.every=5", 5),
         ("data.root=/somewhere/else", "/somewhere/else"),
         ("augment.mixup=0.8", 0.8),
+        ("augment.crop=none", "none"),
     ],
 )
 def test_a_word_becomes_a_value_of_the_fields_type(config: TrainConfig, word: str, value: object) -> None:

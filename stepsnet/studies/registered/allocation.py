@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepsnet.studies.charts import Charts, differences, loss_over_blocks
+from stepsnet.studies.charts import Charts, gains_over_the_first, loss_over_blocks
 from stepsnet.studies.networks import in_steps, planned
 from stepsnet.studies.results import Results
 from stepsnet.studies.rules import RULE, Outcome, contrast
@@ -56,9 +56,8 @@ def decide(results: Results) -> list[Outcome]:
 
 def draw(results: Results) -> Charts:
     for setting in results.size.settings():
-        plain, *others = results.size.of(setting)
         yield from loss_over_blocks(results, setting, one_line="allocations, from all in the widest step to nearly none")
-        yield from differences(results, setting, plain.key, others)
+    yield from gains_over_the_first(results)
 
 
 STUDY = Study(

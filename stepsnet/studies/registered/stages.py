@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepsnet.report import palette
-from stepsnet.studies.charts import Charts, differences
+from stepsnet.studies.charts import gains_over_the_first
 from stepsnet.studies.results import Results
 from stepsnet.studies.rules import RULE, Outcome, contrast
 from stepsnet.studies.settings import CIFAR10_SWIN, DIGITS_SWIN, IMAGENET_SWIN
@@ -53,12 +53,6 @@ def decide(results: Results) -> list[Outcome]:
     return outcomes
 
 
-def draw(results: Results) -> Charts:
-    for setting in results.size.settings():
-        plain, *others = results.size.of(setting)
-        yield from differences(results, setting, plain.key, others)
-
-
 STUDY = Study(
     name="stages",
     title="Steps at different stages of Swin",
@@ -70,6 +64,6 @@ STUDY = Study(
         "paper": Size(paper_arms(), (0, 1, 2), "18 runs of 300 epochs on ImageNet-1K"),
     },
     decide=decide,
-    draw=draw,
+    draw=gains_over_the_first,
     equal_cost=lambda arm: arm.setting.key,
 )
