@@ -34,7 +34,8 @@ def decide(results: Results) -> list[Outcome]:
 
 
 def study(*arms: Arm, seeds: tuple[int, ...] = (0,), name: str = "toy") -> Study:
-    return Study(name, "A toy", "Does it run?", "The lower one wins.", {"quick": Size(arms, seeds, "seconds")}, decide, gains_over_the_first)
+    sizes = {"quick": Size(arms, seeds, "seconds")}
+    return Study(name, "A toy", "Does it run?", "The lower one wins.", sizes, decide, gains_over_the_first)
 
 
 def results(losses: dict[str, list[float | None]], arms: list[Arm] | None = None) -> Results:
