@@ -81,7 +81,7 @@ STUDY = Study(
     rule=RULE,
     sizes={
         "quick": Size(tuple(arms(DIGITS)), (0, 1), "20 cells, about 5 core-minutes"),
-        "full": Size((*arms(GUTENBERG), *arms(CIFAR10)), (0, 1, 2), "60 cells, about 10 core-hours"),
+        "full": Size((*arms(GUTENBERG), *arms(CIFAR10)), (0, 1, 2), "60 cells, about 6 core-hours"),
         "paper": Size(tuple(paper_arms()), (0, 1, 2), "45 runs of 300 epochs on ImageNet-1K"),
     },
     decide=decide,

@@ -65,11 +65,11 @@ STUDY = Study(
     sizes={
         "quick": Size(tuple(arm for blocks in (24, 6) for arm in arms(DIGITS, blocks)), (0, 1), "28 cells, about 5 core-minutes"),
         "long": Size(
-            tuple(arm for blocks in (48, 12) for arm in arms(GUTENBERG, blocks, ("layerscale",))), (0, 1, 2), "24 cells, about 3 core-hours"
+            tuple(arm for blocks in (48, 12) for arm in arms(GUTENBERG, blocks, ("layerscale",))), (0, 1, 2), "24 cells, about 1.5 core-hours"
         ),
         "full": Size(
             tuple(arm for setting in (GUTENBERG, CIFAR10) for blocks in (96, 48, 24, 12) for arm in arms(setting, blocks)), (0, 1, 2),
-            "168 cells, about 20 core-hours; those of long are among them",
+            "168 cells, about 12 core-hours; those of long are among them",
         ),
         "paper": Size(
             tuple(arm for blocks in (24, 36, 48, 72, 96) for arm in paper_arms(blocks, REMEDIES if blocks in (24, 48, 96) else ())),

@@ -81,7 +81,7 @@ STUDY = Study(
         ),
         "full": Size(
             tuple(arm for setting in (GUTENBERG, CIFAR10) for blocks in (48, 12) for arm in arms(setting, blocks)), (0, 1, 2),
-            "120 cells, about 12 core-hours; those of long are among them",
+            "120 cells, about 6 core-hours; those of long are among them",
         ),
         "paper": Size((*paper_arms(24), *paper_arms(96)), (0, 1, 2), "60 runs of 300 epochs on ImageNet-1K"),
     },

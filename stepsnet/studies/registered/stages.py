@@ -60,7 +60,7 @@ STUDY = Study(
     rule=RULE,
     sizes={
         "quick": Size(arms(DIGITS_SWIN, 16), (0, 1, 2), "18 cells, about 3 core-minutes"),
-        "full": Size(arms(CIFAR10_SWIN, 32), (0, 1, 2), "18 cells, about 4 core-hours"),
+        "full": Size(arms(CIFAR10_SWIN, 32), (0, 1, 2), "18 cells, about 2 core-hours"),
         "paper": Size(paper_arms(), (0, 1, 2), "18 runs of 300 epochs on ImageNet-1K"),
     },
     decide=decide,
