@@ -65,7 +65,8 @@ STUDY = Study(
     sizes={
         "quick": Size(tuple(arm for blocks in (24, 6) for arm in arms(DIGITS, blocks)), (0, 1), "28 cells, about 5 core-minutes"),
         "long": Size(
-            tuple(arm for blocks in (48, 12) for arm in arms(GUTENBERG, blocks, ("layerscale",))), (0, 1, 2), "24 cells, about 1.5 core-hours"
+            tuple(arm for blocks in (48, 12) for arm in arms(GUTENBERG, blocks, ("layerscale",))), (0, 1, 2),
+            "24 cells, about 1.5 core-hours",
         ),
         "full": Size(
             tuple(arm for setting in (GUTENBERG, CIFAR10) for blocks in (96, 48, 24, 12) for arm in arms(setting, blocks)), (0, 1, 2),
