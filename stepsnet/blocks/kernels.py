@@ -9,37 +9,43 @@ Shapes: R rows (tokens), C channels, F hidden channels; G windows of N tokens, H
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.autograd.function import once_differentiable
 
 from stepsnet.blocks.linear import Linear
 
 PIECE_BYTES = 8 * 2**20
 """The largest intermediate result of a piece: small enough for the cache, large enough for matrix products at full speed."""
+ORDINARY = (Tensor, nn.Parameter)
+"""Not the fake, distributed or quantised tensors that only look like these."""
 
 
 def applies(x: Tensor, *layers: nn.Module) -> bool:
     """Whether `x` is an ordinary fp32 (or wider) tensor on a CPU in eager mode, and nobody watches or has replaced the layers inside."""
     return (
-        x.device.type == "cpu"
+        type(x) in ORDINARY
+        and x.device.type == "cpu"
         and x.dtype in (torch.float32, torch.float64)
         and not torch.compiler.is_compiling()
         and torch._C._get_tracing_state() is None
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()
         and forward_ad._current_level < 0  # derivatives in forward mode need the readable code
-        and all(_untouched(layer, x.dtype) for layer in layers)
+        and all(untouched(layer) and layer.weight.dtype is x.dtype for layer in layers)
     )
 
 
-def _untouched(layer: nn.Module, dtype: torch.dtype) -> bool:
+def untouched(layer: nn.Module) -> bool:
+    """Whether nobody watches or has replaced this linear layer, or its weights, or the way it computes."""
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return type(layer) is Linear and not any(hooks) and layer.weight.dtype is dtype
+    if type(layer) is not Linear or any(hooks) or "forward" in vars(layer):
+        return False
+    return type(layer.weight) in ORDINARY and type(layer.bias) in ORDINARY
 
 
 def learns(*tensors: Tensor) -> bool:
@@ -54,10 +60,20 @@ def mlp(x: Tensor, fc1: nn.Linear, fc2: nn.Linear) -> Tensor:
     if not learns(rows, *weights):
         return _mlp_forward(rows, *weights, hidden=None).view(*x.shape[:-1], len(fc2.weight))
     if len(rows) * len(fc1.weight) * x.itemsize <= 2 * PIECE_BYTES:  # little memory: autograd is faster, which keeps GELU's output too
-        y = F.linear(F.gelu(F.linear(rows, fc1.weight, fc1.bias)), fc2.weight, fc2.bias)
-        return y.view(*x.shape[:-1], len(fc2.weight))
+        return _readable_mlp(rows, *weights).view(*x.shape[:-1], len(fc2.weight))
     y = _Mlp.apply(rows, *weights)  # type: ignore[no-untyped-call]
     return y.view(*x.shape[:-1], len(fc2.weight))
+
+
+def _readable_mlp(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+    return F.linear(F.gelu(F.linear(x, w1, b1)), w2, b2)
+
+
+def _to_differentiate_again(function: Callable[..., Tensor], inputs: Sequence[Tensor], dy: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients as autograd finds them through the readable code: a kernel's own could not be differentiated once more."""
+    wanted = [x for x in inputs if x.requires_grad]
+    found = iter(torch.autograd.grad(function(*inputs), wanted, dy, create_graph=True))
+    return tuple(next(found) if x.requires_grad else None for x in inputs)
 
 
 def _mlp_pieces(rows: int, hidden: int, itemsize: int) -> list[slice]:
@@ -84,13 +100,14 @@ class _Mlp(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
         hidden = x.new_empty(len(x), len(w1))
         y = _mlp_forward(x, w1, b1, w2, b2, hidden)
-        ctx.save_for_backward(x, hidden, w1, w2)
+        ctx.save_for_backward(x, hidden, w1, b1, w2, b2)
         return y
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:
-        x, hidden, w1, w2 = ctx.saved_tensors
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, hidden, w1, b1, w2, b2 = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return _to_differentiate_again(_readable_mlp, (x, w1, b1, w2, b2), dy)
         pieces = _mlp_pieces(len(x), len(w1), x.itemsize)
         dx, dw1, dw2, db1 = torch.empty_like(x), torch.empty_like(w1), torch.empty_like(w2), w1.new_zeros(len(w1))
         buffers = x.new_empty(2, pieces[0].stop, len(w1))
@@ -111,13 +128,12 @@ class _Reorder(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, back: Tensor) -> Tensor:
-        ctx.back = back
+        ctx.order, ctx.back = order, back
         return _select(x, order)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
-        return _select(dy, ctx.back), None, None
+        return reorder(dy, ctx.back, ctx.order), None, None
 
 
 def _select(x: Tensor, order: Tensor) -> Tensor:
@@ -155,6 +171,12 @@ def _along(piece: slice, bias: Tensor) -> Tensor:
     return bias[start : start + piece.stop - piece.start]
 
 
+def _readable_attention(qkv: Tensor, bias: Tensor) -> Tensor:
+    q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + bias.repeat(len(q) // len(bias), 1, 1, 1)
+    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
 class _BiasedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, bias: Tensor) -> Tensor:
@@ -173,9 +195,10 @@ class _BiasedAttention(torch.autograd.Function):
         return y.view(G, N, H * D)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         qkv, bias = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return _to_differentiate_again(_readable_attention, (qkv, bias), dy)
         G, N, _, H, D = qkv.shape
         pieces = _window_pieces(G, bias)
         size = pieces[0].stop if pieces else 0

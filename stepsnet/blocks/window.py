@@ -108,7 +108,7 @@ def tables_of(windows: Windows, window: int) -> Tables:
     with torch.inference_mode(False):  # tables made during inference serve in training too
         # Tokens are counted from one, as F.pad fills with zeros; what is padding points behind the last token then.
         tokens = windows.H * windows.W
-        numbers = torch.arange(1, tokens + 1).view(1, windows.H, windows.W, 1)
+        numbers = torch.arange(1, tokens + 1, device=cpu).view(1, windows.H, windows.W, 1)
         order = (windows.cut(numbers).flatten() - 1) % (tokens + 1)
         back = order.argsort()[:tokens]
         mask = windows.mask(cpu) if windows.shifted else None
@@ -140,9 +140,9 @@ class WindowAttention(nn.Module):
         windows = Windows.over(x.shape[1], x.shape[2], self.window, self.shift)
         if not kernels.applies(x):
             return self.readable(x, windows)
-        if kernels.learns(x, *self.parameters()):
-            return self.in_eager_mode(x, windows)
-        maps = max(kernels.PIECE_BYTES // (3 * x[:1].numel() * x.itemsize), 1)
+        if kernels.learns(x, *self.parameters()) or not (kernels.untouched(self.qkv) and kernels.untouched(self.proj)):
+            return self.in_eager_mode(x, windows)  # whoever watches a layer sees all maps at once
+        maps = max(kernels.PIECE_BYTES // (3 * x.shape[1:].numel() * x.itemsize), 1)
         pieces = [self.in_eager_mode(piece, windows) for piece in x.split(maps)]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
@@ -168,7 +168,7 @@ class WindowAttention(nn.Module):
         if tables.mask is not None:
             bias = bias + tables.mask.to(bias.dtype)
         x = kernels.biased_attention(self.qkv(x).view(-1, N, 3, self.heads, self.head_dim), bias)
-        return kernels.reorder(self.proj(x).view(B, -1, C), tables.back, tables.order).view(B, H, W, C)
+        return kernels.reorder(self.proj(x).view(B, len(tables.order), C), tables.back, tables.order).view(B, H, W, C)
 
     def position_bias(self, h: int, w: int) -> Tensor:
         """(heads, N, N): the table's entry for every pair of tokens of an h × w window, looked up by how far apart they are."""

@@ -8,7 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from stepsnet.blocks import kernels
 from stepsnet.blocks.mlp import Mlp
@@ -65,6 +67,15 @@ def test_window_attention(size: tuple[int, int], shifted: bool) -> None:
         torch.testing.assert_close(layer(x), readable(x))
 
 
+@pytest.mark.parametrize("shifted", [False, True])
+def test_no_map_at_all_gives_none_and_no_gradient(shifted: bool) -> None:
+    layer, x = WindowAttention(6, 2, window=4, shifted=shifted), torch.randn(0, 7, 9, 6)
+    layer(x).sum().backward()
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in layer.parameters())
+    with torch.no_grad():
+        assert layer(x).shape == x.shape
+
+
 def test_tables_made_during_inference_serve_in_training() -> None:
     tables_of.cache_clear()
     layer = WindowAttention(6, 2, window=4, shifted=True)
@@ -80,6 +91,64 @@ def test_a_watched_layer_is_called() -> None:
     layer.fc1.register_forward_hook(lambda _module, _inputs, output: seen.append(output.shape))
     layer(torch.randn(3, 4))
     assert seen == [torch.Size([3, 8])]
+
+
+def test_a_watched_layer_of_attention_is_called_once_with_all_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "PIECE_BYTES", 2**8)
+    layer, seen = WindowAttention(6, 2, window=4, shifted=True), []
+    layer.proj.register_forward_hook(lambda _module, _inputs, output: seen.append(output.numel()))
+    x = torch.randn(3, 8, 8, 6)
+    with torch.no_grad():
+        layer(x)
+    assert seen == [x.numel()]
+
+
+def test_a_forward_put_in_place_of_a_layers_own_is_called() -> None:
+    layer = Mlp(4, 8)
+    layer.fc2.forward = torch.zeros_like  # type: ignore[method-assign, assignment]
+    assert torch.equal(layer(torch.randn(3, 4)), torch.zeros(3, 8))
+
+
+def test_a_layer_without_a_bias_is_called() -> None:
+    layer = Mlp(4, 8)
+    layer.fc1.register_parameter("bias", None)
+    assert layer(torch.randn(3, 4)).shape == (3, 4)
+
+
+def test_tables_are_real_whatever_new_tensors_are_made() -> None:
+    tables_of.cache_clear()
+    layer, x = WindowAttention(6, 2, window=4, shifted=True), torch.randn(1, 8, 8, 6)
+    expected = layer.readable(x, Windows.over(8, 8, layer.window, layer.shift))
+    with torch.device("meta"):
+        torch.testing.assert_close(layer(x), expected)
+
+
+def test_fake_tensors_leave_no_tables_behind() -> None:
+    tables_of.cache_clear()
+    layer = WindowAttention(6, 2, window=4, shifted=True)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        layer(torch.randn(1, 8, 8, 6))
+    assert type(layer(torch.randn(1, 8, 8, 6))) is Tensor
+
+
+@pytest.mark.usefixtures("_pieces")
+@pytest.mark.parametrize("layer", [Mlp(6, 24), WindowAttention(6, 2, window=4, shifted=True)], ids=["mlp", "attention"])
+def test_gradients_can_be_differentiated_again(layer: Mlp | WindowAttention) -> None:
+    lively(layer)
+    layer.get_parameter("fc1.bias" if isinstance(layer, Mlp) else "qkv.bias").requires_grad_(False)
+    x = torch.randn(3, 7, 9, 6, dtype=torch.float64, requires_grad=True)
+
+    def readable(x: Tensor) -> Tensor:
+        return layer.fc2(F.gelu(layer.fc1(x))) if isinstance(layer, Mlp) else layer.readable(x, Windows.over(7, 9, 4, layer.shift))
+
+    def second(function: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+        learned = [x, *(parameter for parameter in layer.parameters() if parameter.requires_grad)]
+        first = torch.autograd.grad(function(x).square().cumsum(-1).sum(), learned, create_graph=True)
+        return torch.autograd.grad(sum((gradient.sin().sum() for gradient in first), torch.zeros(())), learned)
+
+    with sdpa_kernel(SDPBackend.MATH):  # the readable attention's fused backward pass has no second derivative either
+        expected = second(readable)
+    torch.testing.assert_close(second(layer), expected)
 
 
 def test_a_replaced_layer_is_called() -> None:
@@ -111,7 +180,8 @@ def test_a_large_mlp_keeps_its_input_and_one_hidden_tensor(monkeypatch: pytest.M
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         layer(x)
-    assert sorted(kept) == sorted([(10, 16), (10, 64), (64, 16), (16, 64)])
+    weights = [tuple(parameter.shape) for parameter in layer.parameters()]
+    assert sorted(kept) == sorted([(10, 16), (10, 64), *weights])
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # of torch itself, which loads its rules so
