@@ -27,12 +27,15 @@ from tests.studies import toy
 
 ROOT = Path(__file__).parents[2]
 
+patient = pytest.mark.timeout(600)  # processes of their own, seconds on an idle machine and minutes on a busy one
+
 
 @pytest.fixture
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_Process", None)  # whoever starts one, fails
 
 
+@patient
 def test_a_study_runs_reports_what_failed_and_runs_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = toy.study(toy.arm("plain"), toy.arm("broken", "lr=1e30"))
     place = Place(tmp_path, study, "quick")
@@ -63,6 +66,7 @@ run_study(Place(Path(sys.argv[1]), toy.study(toy.arm(iters=30)), "quick"), roots
 """
 
 
+@patient
 def test_a_study_that_was_killed_goes_on_where_it_was(tmp_path: Path, one_thread: None) -> None:
     study, cell = toy.study(toy.arm(iters=30)), Cell(toy.arm(iters=30), 0)
     place = Place(tmp_path / "killed", study, "quick")
@@ -95,6 +99,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@patient
 def test_a_cell_leaves_saved_when_its_study_is_no_more(tmp_path: Path) -> None:
     cell = Cell(toy.arm(iters=2000), 0)
     folder = tmp_path / cell.id
