@@ -1,6 +1,7 @@
 """Looks at models from outside, through hooks: no model's forward carries recording code."""
 
 from stepsnet.analysis.contribution import StepContribution, WidthUse, step_contribution, width_use
+from stepsnet.analysis.doctor import Diagnosis, diagnose
 from stepsnet.analysis.find import FoundStack, find_blocks
 from stepsnet.analysis.gradients import GradientFlow, gradient_flow
 from stepsnet.analysis.paths import DroppedBlocks, MaskedPaths, drop_blocks, mask_paths
@@ -8,6 +9,7 @@ from stepsnet.analysis.recorder import GammaRecorder
 from stepsnet.analysis.shortcut import ShortcutRatio, shortcut_ratio
 
 __all__ = [
+    "Diagnosis",
     "DroppedBlocks",
     "FoundStack",
     "GammaRecorder",
@@ -16,6 +18,7 @@ __all__ = [
     "ShortcutRatio",
     "StepContribution",
     "WidthUse",
+    "diagnose",
     "drop_blocks",
     "find_blocks",
     "gradient_flow",

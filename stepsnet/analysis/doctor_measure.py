@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from stepsnet.analysis.contribution import effective_rank
 from stepsnet.analysis.find import carried
+from stepsnet.analysis.gradients import check_loss
 from stepsnet.analysis.results import wide
 from stepsnet.analysis.shortcut import measure
-from stepsnet.analysis.states import Seen, first_tensor, narrowed, undisturbed, watch_blocks
+from stepsnet.analysis.states import Seen, differentiable, first_tensor, narrowed, undisturbed, watch_blocks
 from stepsnet.macro import StepsNet
 
 
@@ -76,8 +77,11 @@ def measure_vitals(
     shortcut = measure(model, lambda: model(*inputs), *inputs, blocks=chosen, channel_dim=channel_dim)
     looks: list[_Look] = []
     with undisturbed(model), torch.enable_grad(), _joins(model) as joins:
-        with watch_blocks(model, lambda seen: looks.append(_Look(seen)), *inputs, blocks=chosen, channel_dim=channel_dim):
-            scalar = loss() if loss is not None else _projection(model(*inputs))
+        watching = watch_blocks(
+            model, lambda seen: looks.append(_Look(seen)), *inputs, blocks=chosen, channel_dim=channel_dim, begin=differentiable
+        )  # fmt: skip
+        with watching:
+            scalar = check_loss(loss() if loss is not None else _projection(model(*inputs)))
         gradients = _gradients(scalar, looks)
     names = {module: name for name, module in model.named_modules()}
     found = [

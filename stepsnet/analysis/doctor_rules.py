@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What the rules must know besides the numbers: whether the model has several steps, how they join, and whether it was trained."""
+    """What the rules must know besides the numbers: whether the model has several steps, and whether it was trained."""
 
     steps: bool
     trained: bool | None
@@ -84,8 +84,8 @@ def _not_finite(blocks: Sequence[BlockVitals]) -> Iterator[Finding]:
 
 def shortcut_finding(gamma: Sequence[float], steps: bool, when: str) -> Finding | None:
     """Sec. 3.1: where the shortcut has been drowned by the branches."""
-    middle = median(gamma)
-    if middle >= LIMITS.gamma:
+    known = [value for value in gamma if math.isfinite(value)]  # a state that is the same in all channels has no γ
+    if not known or (middle := median(known)) >= LIMITS.gamma:
         return None
     severe = middle < LIMITS.gamma_severe
     shallow = len(gamma) <= LIMITS.shallow

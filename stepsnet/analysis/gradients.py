@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from stepsnet.analysis.results import Result, along_depth, numbers, step_label, wide
 from stepsnet.analysis.shortcut import deviation
-from stepsnet.analysis.states import Part, Seen, first_tensor, narrowed, undisturbed, watch_blocks
+from stepsnet.analysis.states import Part, Seen, differentiable, first_tensor, narrowed, undisturbed, watch_blocks
 from stepsnet.errors import UsageError
 from stepsnet.report.figures import Line, line_chart
 
@@ -98,6 +98,13 @@ def random_class_loss(output: Tensor, seed: int = 0) -> Tensor:
     return nn.functional.cross_entropy(wide(output).reshape(-1, output.shape[-1]), classes.reshape(-1))
 
 
+def check_loss(value: Tensor) -> Tensor:
+    """A loss that can be differentiated."""
+    if value.dim() or not value.requires_grad:
+        raise UsageError(f"the loss must be a scalar that depends on the model, not {tuple(value.shape)} of {value.dtype}")
+    return value
+
+
 def probe_generator(seed: int) -> torch.Generator:
     """Random numbers that are not, by the same seed, those of which somebody has made the inputs."""
     return torch.Generator().manual_seed(seed + 0x9E3779B97F4A7C15 // 2)
@@ -166,16 +173,8 @@ def _backward(
     """The norms of the loss' gradients."""
     at_work: list[Seen] = []
 
-    def begin(z_0: Tensor, dim: int) -> Tensor:  # noqa: ARG001
-        return z_0 if z_0.requires_grad else z_0.detach().requires_grad_()
-
-    def visit(seen: Seen) -> None:
-        at_work.append(seen)
-
-    with watch_blocks(model, visit, *inputs, blocks=blocks, channel_dim=channel_dim, begin=begin):
-        value = lose()
-    if value.dim() or not value.requires_grad:
-        raise UsageError(f"the loss must be a scalar that depends on the model, not {tuple(value.shape)} of {value.dtype}")
+    with watch_blocks(model, at_work.append, *inputs, blocks=blocks, channel_dim=channel_dim, begin=differentiable):
+        value = check_loss(lose())
     states = [part.tensor for seen in at_work for part in seen.parts]
     weights = [parameter for seen in at_work for parameter in seen.block.parameters()]
     wanted = list({id(tensor): tensor for tensor in (*states, *weights) if tensor.requires_grad}.values())

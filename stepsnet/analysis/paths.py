@@ -57,11 +57,11 @@ def mask_paths(model: nn.Module, batches: Iterable[Any], measure: Measure, sizes
     """Table 6: zero the first n or the last n channels of x before the StepsNet, for every n in `sizes`.
 
     In a model of several stages this is done in all that have several steps. The slow path x_1 and the fast path behind it bound n;
-    without `sizes` they are five that divide the narrower of the two into six, as the paper's do.
+    without `sizes` they are five, fewer in a very narrow network, that divide the narrower of the two into six, as the paper's do.
     """
     nets = _stepped(model)
     limit = min(min(_slow(net), max(net.widths) - _slow(net)) for net in nets)
-    chosen = [limit * part // 6 for part in range(1, 6)] if sizes is None else list(sizes)
+    chosen = sorted({max(1, limit * part // 6) for part in range(1, 6)}) if sizes is None else list(sizes)
     if any(not 0 < size <= limit for size in chosen):
         raise UsageError(f"sizes {chosen}: one to {limit} channels can be masked, which the slow and the fast path both have")
     batches = _repeatable(batches)

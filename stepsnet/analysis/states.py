@@ -60,6 +60,11 @@ def _as_it_is(z_0: Tensor, dim: int) -> Tensor:  # noqa: ARG001
     return z_0
 
 
+def differentiable(z_0: Tensor, dim: int) -> Tensor:  # noqa: ARG001
+    """z_0 with a gradient, also where all weights before it are frozen; no leaf, which a block must not change in place."""
+    return z_0 if z_0.requires_grad else z_0.detach().requires_grad_().view_as(z_0)
+
+
 @contextmanager
 def watch_blocks(
     model: nn.Module, visit: Visit, *inputs: Any, blocks: Iterable[nn.Module] | None = None, channel_dim: int | None = None,
@@ -82,6 +87,8 @@ def watch_blocks(
             for stack in find_blocks(model, *inputs):
                 watch.list(stack.blocks, channel_dim if channel_dim is not None else stack.channel_dim)
         yield
+        if not watch.number:
+            raise UsageError(f"the pass went through none of the blocks: {type(model).__name__} does not call them")
 
 
 def macro_nets(model: nn.Module) -> list[Net]:
@@ -167,6 +174,8 @@ class _Watch:
             z = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
             if z is None:
                 raise UsageError(f"{type(block).__name__} takes no tensor, so it is no residual block")
+            if block is not blocks[0] and not start:
+                raise UsageError("blocks must be in the order in which the network calls them, and the first of them was not called first")
             if block is blocks[0] or start[0].shape != z.shape:
                 entering = self.enter(z, dim_of(z))
                 start[:] = [entering.clone()]

@@ -42,8 +42,11 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.console import print_json, progress
     from stepsnet.cli.models_or_runs import load_any
     from stepsnet.report.doctor import write_doctor_page
+    from stepsnet.report.html import check_place
     from stepsnet.training.rundir import is_run
 
+    if args.html:
+        check_place(Path(args.html))
     folder = Path(args.model) if is_run(Path(args.model)) else None
     with progress("examining", 2, "parts") as bar:
         patient = load_any(args.model, args.seed)

@@ -84,7 +84,10 @@ def _timm(name: str, seed: int) -> Loaded:
     timm = require("timm", extra="timm")
     if not timm.is_model(name.partition(".")[0]):
         raise UsageError(f"timm has no model '{name}'{nearest(name, timm.list_models())}")
-    model = timm.create_model(name, pretrained=False)
+    try:
+        model = timm.create_model(name, pretrained=False)
+    except RuntimeError as error:  # a tag, what follows the point, that it does not know
+        raise UsageError(f"timm cannot make '{name}': {_first_line(error)}") from error
     x, data = random_pictures(*model.pretrained_cfg["input_size"])
     return Loaded(f"timm:{name}", model, (x,), f"timm's, as initialised (seed {seed})", data, trained=False)
 

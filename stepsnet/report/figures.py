@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepsnet.errors import UsageError
 from stepsnet.integrations.optional import require
+from stepsnet.report.html import check_place
 from stepsnet.report.palette import FAINT, GRID, INK, PAPER, SERIES
 
 if TYPE_CHECKING:
@@ -153,9 +154,7 @@ def check_picture(path: Path) -> Path:
     require("matplotlib", extra="plots")
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{path} is no picture this writes: its name should end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
-    if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent} to write {path.name} into")
-    return path
+    return check_place(path)
 
 
 def figure_svg(figure: Figure) -> str:

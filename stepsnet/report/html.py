@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from stepsnet.errors import UsageError
 from stepsnet.report.palette import FAINT, GRID, INK, PAPER
 
 STYLE = f"""
@@ -74,8 +75,18 @@ def preformatted(words: str) -> str:
     return f"<pre>{escape(words)}</pre>"
 
 
+def check_place(path: Path) -> Path:
+    """What keeps a file from being written there, said before the work for it is done."""
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent} to write {path.name} into")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder, not a file to write")
+    return path
+
+
 def write(path: Path, document: str) -> Path:
     """The file appears whole or not at all."""
+    check_place(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(document, encoding="utf-8")

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import stepsnet
-from stepsnet.analysis.doctor import Diagnosis, diagnose
+from stepsnet.analysis import Diagnosis, diagnose
 from stepsnet.analysis.doctor_limits import LIMITS
+from stepsnet.errors import UsageError
 from stepsnet.macro import Join, Stack, StepsNet
 
 HEALTHY = ("test_deit", "test_steps_deit", "test_resnet", "test_steps_resnet", "test_swin", "test_steps_swin", "test_transformer",
@@ -168,6 +169,25 @@ def test_the_loss_given_is_the_one_differentiated() -> None:
     one = diagnose(model, batch, loss=lambda: model(batch).square().mean())
     two = diagnose(model, batch, loss=lambda: 2 * model(batch).square().mean())
     assert two.vitals.blocks[0].weight_gradient == pytest.approx(2 * one.vitals.blocks[0].weight_gradient)
+
+
+def test_a_loss_without_gradient_is_refused() -> None:
+    with pytest.raises(UsageError, match="scalar that depends on the model"):
+        diagnose(network(Block(16) for _ in range(3)), x(), loss=lambda: torch.zeros(()))
+
+
+def test_a_frozen_network_can_be_examined() -> None:
+    model = network(Block(16) for _ in range(3)).requires_grad_(False)
+    blocks = diagnose(model, x()).vitals.blocks
+    assert all(block.state_gradient > 0 and block.weight_gradient == 0 for block in blocks)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_a_dead_network_has_no_gamma_to_judge() -> None:
+    model = network(Block(16) for _ in range(3))
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    assert "shortcut-degrades" not in {finding.name for finding in diagnose(model, x()).findings}
 
 
 def test_a_backbone_gets_gradients_from_all_its_maps() -> None:

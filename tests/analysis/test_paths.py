@@ -44,6 +44,11 @@ def test_sizes_divide_the_narrower_path_by_six() -> None:
     assert mask_paths(net, [torch.ones(1, 384)], mean_output).sizes == [0, 32, 64, 96, 128, 160]
 
 
+def test_a_very_narrow_path_has_fewer_sizes() -> None:
+    net = StepsNet([Stack([Scale(1.0)]), Stack([Scale(1.0)])], [4, 8])
+    assert mask_paths(net, [torch.ones(1, 8)], mean_output).sizes == [0, 1, 2, 3]
+
+
 def test_channels_of_maps_are_zeroed_where_they_are() -> None:
     net = StepsNet([Stack([Scale(1.0)]), Stack([Scale(1.0)])], [2, 4], channel_dim=1)
     assert mask_paths(net, [torch.ones(1, 4, 3, 3)], mean_output, [1]).slow == pytest.approx([1.0, 0.75])

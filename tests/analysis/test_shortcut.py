@@ -181,6 +181,18 @@ class InPlace(nn.Module):
         return x.mul_(2.0)
 
 
+def test_blocks_out_of_order_are_refused() -> None:
+    net = nn.Sequential(Scale(2.0), Scale(2.0))
+    with pytest.raises(UsageError, match="in the order"):
+        shortcut_ratio(net, torch.randn(2, 8), blocks=[net[1], net[0]])
+    assert no_hooks(net)
+
+
+def test_blocks_that_are_not_called_are_refused() -> None:
+    with pytest.raises(UsageError, match="went through none of the blocks"):
+        shortcut_ratio(nn.Sequential(Scale(2.0)), torch.randn(2, 8), blocks=[Scale(1.0)])
+
+
 def test_blocks_that_change_their_input_in_place_are_seen_rightly() -> None:
     model = nn.Sequential(InPlace(), InPlace())
     found = shortcut_ratio(model, torch.randn(3, 4), blocks=model)

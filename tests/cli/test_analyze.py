@@ -93,6 +93,7 @@ def test_every_subject_can_be_drawn(capsys: pytest.CaptureFixture[str], trained:
         (["gamma", "test_deit", "--batch", "0"], "--batch"),
         (["gamma", "test_deit", "--data", "somewhere"], "--data is for paths and drops"),
         (["gamma", "test_deit", "--plot", "map.gif"], ".png, .svg or .pdf"),
+        (["gamma", "test_deit", "--plot", "nowhere/map.png"], "there is no folder nowhere"),
     ],
 )
 def test_mistakes_are_answered_with_a_sentence(capsys: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:

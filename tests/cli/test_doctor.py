@@ -106,6 +106,13 @@ def test_a_mistake_is_answered_in_a_sentence(word: str, sentence: str, capsys: p
     assert "Traceback" not in said
 
 
+def test_a_page_that_cannot_be_written_is_refused_before_the_examination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "test_deit", "--html", str(tmp_path / "nowhere" / "page.html")]) == 2
+    said = capsys.readouterr()
+    assert "there is no folder" in said.err
+    assert said.out == ""
+
+
 def test_strict_passes_the_healthy(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "test_deit", "--strict"]) == 0
     capsys.readouterr()
