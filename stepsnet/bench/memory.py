@@ -15,6 +15,7 @@ import torch
 from stepsnet.bench.machine import describe_machine
 from stepsnet.bench.passes import WHAT_IS_TIMED, random_batch
 from stepsnet.bench.saved import saved_bytes
+from stepsnet.errors import UsageError
 from stepsnet.families import Model, create_model, load_model
 
 SAVED_BATCH = 2  # what is saved grows with the batch in proportion, so a small one tells
@@ -82,5 +83,6 @@ def peak_in_child(subject: Subject, mode: str, batch: int) -> int:
     task = json.dumps({"name": subject.name, "file": file, "mode": mode, "batch": batch, "threads": torch.get_num_threads()})
     child = subprocess.run([sys.executable, "-m", "stepsnet.bench.child", task], capture_output=True, text=True, check=False)
     if child.returncode:
-        raise RuntimeError(f"{subject.name} at batch {batch}: the measuring process ended with {child.returncode}: {child.stderr[-500:]}")
+        why = child.stderr.strip().rpartition("\n")[2] or "without a word, as for want of memory"
+        raise UsageError(f"{subject.name} at batch {batch}: the process that was measured ended with {child.returncode}: {why}")
     return int(json.loads(child.stdout)["peak"])

@@ -24,7 +24,10 @@ class Linear(nn.Linear):
         nn.init.xavier_uniform_(self.weight)
 
 
-INITS: dict[str, Callable[[Linear], None]] = {"own": Linear.reset_parameters, "xavier": Linear.start_xavier}
+INITS: dict[str, Callable[[Linear], None]] = {
+    "own": lambda layer: layer.reset_parameters(),  # that of a class of one's own, too
+    "xavier": lambda layer: layer.start_xavier(),
+}
 """How the linear layers of a model start: the family's own way, or another."""
 
 

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compile", action="store_true", help="ours compiled, block by block")
     parser.add_argument("--fold", action="store_true", help="ours with batch norms folded into convolutions (inference)")
     parser.add_argument("--channels-last", action="store_true", help="ours in channels-last memory")
-    parser.add_argument("--alike", action="store_true", help="--compile and --channels-last for timm's model, too")
+    parser.add_argument("--alike", action="store_true", help="--compile, --fold and --channels-last for timm's model, too")
     parser.add_argument("--depths", nargs="*", type=int, metavar="N", help="`depth`: blocks (default: 12 24 48 96 192; nothing: none)")
     parser.add_argument("--widths", nargs="*", type=int, metavar="N", help="`depth`: widths (default: 192 384 768; nothing: none)")
     parser.add_argument("--table", choices=("5a", "5b"), help="`depth`: the paper's networks of fixed width (5a) or fixed FLOPs (5b)")
@@ -111,8 +111,10 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(f"`stepsnet bench depth` has one batch size; choose one of {', '.join(map(str, args.batch))}.")
     if args.fold and "training" in args.mode:
         raise UsageError("--fold is for inference: a batch norm folded into its convolution no longer learns; leave out --mode training.")
-    if not args.against and args.alike:
+    if args.alike and "timm" not in (args.against or ()):
         raise UsageError("--alike readies timm's model as ours: it needs --against timm.")
+    if args.out and Path(args.out).exists() and not Path(args.out).is_dir():
+        raise UsageError(f"--out {args.out} is a file, but names a folder, for several files.")
 
 
 def command_line(args: argparse.Namespace) -> str:

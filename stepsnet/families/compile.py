@@ -47,7 +47,8 @@ def compile_blocks(model: AnyModel, *, backend: str | Callable[..., Any] = "indu
     if any(module.rate for module in model.modules() if isinstance(module, DropPath)):
         _share_drop_paths(model)
     kinds = len({_kind(block) for block in blocks})
-    config.recompile_limit = max(config.recompile_limit, VARIANTS_OF_A_KIND * kinds)
+    limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # its name in torch 2.6
+    setattr(config, limit, max(getattr(config, limit), VARIANTS_OF_A_KIND * kinds))
     for block in blocks:
         block.compile(backend=backend, dynamic=dynamic)
     return model

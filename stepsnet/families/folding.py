@@ -20,7 +20,8 @@ def fold(model: AnyModule) -> AnyModule:
 
     γ (w∗x − μ)/σ + β = (γ/σ w)∗x + (β − γμ/σ): the same outputs up to rounding, from fewer operations. Models without batch norms
     come back as a plain copy. The weights of convolutions are laid out channels-last, which is how ResNet runs them. A folded model
-    can be exported and compiled; it can no longer be trained with batch norms, and its weights fit no unfolded model.
+    can be exported and compiled; it can no longer be trained with batch norms, and its weights fit no unfolded model. Names alone say
+    what belongs together, so a network of your own must run `conv2` right before `bn2`, not after it.
     """
     if model.training:
         raise UsageError("fold() is for inference, where batch norms are fixed, but the model is in training mode: call model.eval() first")

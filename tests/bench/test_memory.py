@@ -9,6 +9,7 @@ import pytest
 from stepsnet.bench import Subject, run_memory
 from stepsnet.bench.child import measure_here, peak_resident_bytes
 from stepsnet.bench.memory import peak_in_child, saved_per_input
+from stepsnet.errors import UsageError
 from stepsnet.families import create_model, save_model
 
 
@@ -35,7 +36,7 @@ def test_inference_saves_nothing() -> None:
 
 
 def test_a_child_that_fails_says_why() -> None:
-    with pytest.raises(RuntimeError, match="no_such_model"):
+    with pytest.raises(UsageError, match="no_such_model"):
         peak_in_child(Subject("no_such_model"), "training", 1)
 
 

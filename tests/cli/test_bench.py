@@ -133,6 +133,8 @@ def test_out_gets_json_pictures_and_one_page(
         (["speed", "test_deit", "--against", "openvino", "--mode", "training"], ["do not train"]),
         (["speed", "test_deit", "--depths", "12"], ["--depths is for `stepsnet bench depth`"]),
         (["speed", "test_deit", "--alike"], ["--against timm"]),
+        (["speed", "test_steps_deit", "--alike", "--against", "baseline"], ["--against timm"]),
+        (["speed", "test_deit", "--out", __file__], ["test_bench.py is a file"]),
         (["memory", "test_deit", "--batch", "32"], ["two sizes"]),
         (["memory", "test_deit", "--rounds", "9"], ["--rounds is for"]),
         (["depth", "test_steps_deit", "--depths", "10"], ["8 blocks", "10 deep"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from stepsnet.families import compile_blocks, create_model
+from stepsnet.families.compile import VARIANTS_OF_A_KIND
 from tests.families.zoo import VARIANTS, example, shake, variant
 
 # The other macro and the other join are the same code in every family.
@@ -106,6 +108,14 @@ def test_a_model_compiled_for_any_batch_is_compiled_once(name: str, counter: Cou
             torch._dynamo.mark_dynamic(x, 0)  # an error where the code fixes the size after all
             compiled(x)
     assert counter.graphs == 1
+
+
+def test_the_limit_is_raised_under_its_name_in_older_torch_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    older = SimpleNamespace(cache_size_limit=8)
+    monkeypatch.setattr("torch._dynamo.config", older)
+    monkeypatch.setattr("torch.nn.Module.compile", lambda *_, **__: None)
+    compile_blocks(create_model("test_steps_deit", plan="16x4, 32x4"))
+    assert older.cache_size_limit == 2 * VARIANTS_OF_A_KIND
 
 
 @pytest.mark.parametrize("name", ["test_steps_swin", "test_steps_transformer"])

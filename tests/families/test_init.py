@@ -35,6 +35,18 @@ def test_a_model_filled_later_starts_as_it_was_asked_to() -> None:
     assert spread(model) == pytest.approx([1.0] * len(spread(model)), rel=0.15)
 
 
+class Ones(Linear):
+    def reset_parameters(self) -> None:
+        torch.nn.init.ones_(self.weight)
+
+
+def test_a_linear_layer_of_ones_own_starts_its_own_way() -> None:
+    model = create_model("test_deit")
+    model.head = Ones(32, 10, bias=False)
+    model.reset_parameters()
+    assert torch.equal(model.head.weight, torch.ones(10, 32))
+
+
 def test_the_choice_is_kept_in_a_file(tmp_path: Path) -> None:
     save_model(create_model("test_deit", init="xavier"), tmp_path / "model.safetensors")
     again = load_model(tmp_path / "model.safetensors")

@@ -6,7 +6,7 @@ import json
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,12 +50,19 @@ def trace(model: Model, *, dynamic: bool = True, any_size: bool = False, example
     for axis in axes:  # lengths that coincide with no other, or the tracer would take them for the same
         shape[axis.number] = axis.smallest + (2 * axis.number + 3) * axis.step
     inputs = (example_input(model, tuple(shape)).to(example.dtype),)
-    no_special_ones = shape_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]  # torch installs it at run time
-    with torch.no_grad(), quiet(), no_special_ones:  # one picture, or a map of one pixel, is traced like any other number
+    with torch.no_grad(), quiet(), _no_special_ones():
         program = torch.export.export(
             traceable(model), inputs, dynamic_shapes=({axis.number: axis.dim() for axis in axes},), strict=False
         )
     return Traced(program, axes, facts_of(model, axes))
+
+
+def _no_special_ones() -> AbstractContextManager[object]:
+    """One picture, or a map of one pixel, is traced like any other number, where torch has a setting for that (not yet in 2.6)."""
+    if not hasattr(shape_config, "backed_size_oblivious"):
+        return nullcontext()
+    patch: AbstractContextManager[object] = shape_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]  # made at run time
+    return patch
 
 
 def to_torch_export(model: Model, path: str | Path, *, dynamic: bool = True, any_size: bool = False, example: Tensor | None = None) -> Path:
@@ -70,7 +77,7 @@ def write_torch_export(traced: Traced, path: Path) -> Path:
 
 
 def load_torch_export(path: str | Path) -> nn.Module:
-    """The program in a .pt2 file, as a module to call."""
+    """The program in a .pt2 file, as a module to call. Torch unpickles parts of such a file: load only what you trust."""
     return _load(Path(path)).module()
 
 

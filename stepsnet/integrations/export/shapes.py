@@ -85,6 +85,10 @@ def check_exportable(model: Model) -> None:
             f"{kind} cannot be exported: files are made of classifiers and language models; what a detector or a segmenter does "
             "around its backbone is not traced (its backbone, trained as a classifier, can be exported)."
         )
+    for name, weight in model.named_parameters():
+        if weight.dtype is not torch.float32 or weight.device.type != "cpu":
+            held = f"in {str(weight.dtype).removeprefix('torch.')} on {weight.device}"
+            raise UsageError(f"files are made of models in float32 on the CPU, but {name} is {held}; use model.float().cpu()")
 
 
 def at_size(model: Model, height: int, width: int) -> None:

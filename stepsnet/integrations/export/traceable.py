@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from stepsnet.blocks.attention import TextContext
 from stepsnet.blocks.linear import DepthwiseConv2d
-from stepsnet.blocks.window import WindowAttention
+from stepsnet.blocks.window import APART, WindowAttention
 from stepsnet.families import Model
 from stepsnet.families.language import Transformer
 from stepsnet.families.resnet import ResNet
@@ -108,7 +108,7 @@ class AnySizeWindowAttention(nn.Module):
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1) + own.position_bias(h, w)
         if own.shift:
             regions = _grid(2 * (row >= rows * h - row_shift), 1 * (column >= columns * w - column_shift)).reshape(rows * columns, 1, N)
-            mask = (regions.unsqueeze(2) != regions.unsqueeze(3)).to(x.dtype) * -100.0
+            mask = (regions.unsqueeze(2) != regions.unsqueeze(3)).to(x.dtype) * APART
             scores = (scores.reshape(B, rows * columns, own.heads, N, N) + mask).reshape(B * rows * columns, own.heads, N, N)
         x = (scores.softmax(-1) @ v).transpose(1, 2).reshape(B, rows * columns * N, C)
 

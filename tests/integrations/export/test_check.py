@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from stepsnet.errors import UsageError
 from stepsnet.families import create_model
-from stepsnet.integrations.export import at_size, export_model, has_batch_norms, openvino_callable, to_openvino
+from stepsnet.integrations.export import at_size, export_model, has_batch_norms, openvino_callable, program, to_openvino
 from stepsnet.integrations.export.check import FORMATS, Difference, Format, check_shapes
 from stepsnet.integrations.export.program import Traced, free_axes
 from tests.families.zoo import shake
@@ -93,6 +94,17 @@ def test_deit_is_exported_at_another_size(tmp_path: Path) -> None:
 def test_mistakes_get_a_sentence(path: str, form: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=sentence):
         export_model(create_model("test_deit"), tmp_path / path, form=form)
+
+
+@pytest.mark.parametrize(("how", "held"), [({"dtype": torch.bfloat16}, "bfloat16 on cpu"), ({"device": "meta"}, "float32 on meta")])
+def test_a_model_in_another_precision_or_place_gets_a_sentence(how: dict[str, Any], held: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"is in {held}; use model\.float\(\)\.cpu\(\)"):
+        export_model(create_model("test_deit").to(**how), tmp_path / "model.onnx")
+
+
+def test_a_torch_without_the_setting_for_single_pictures_traces_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "shape_config", object())
+    assert [axis.name for axis in program.trace(create_model("test_deit")).axes] == ["batch"]
 
 
 def test_openvino_s_mistakes_get_a_sentence(tmp_path: Path) -> None:
