@@ -27,6 +27,7 @@ from typing import Any
 from benchmarks.goals import goals_table
 from stepsnet.bench.machine import describe_machine
 from stepsnet.report.bench_tables import WordTable, machine_line, tables_of
+from stepsnet.report.html import write as write_whole
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
@@ -100,9 +101,9 @@ def run(folder: Path, only: str, prefix: Sequence[str]) -> int:
 
 
 def _keep(folder: Path, command: str, printed: str) -> None:
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     document = {"benchmark": "printed", "command": command, "machine": describe_machine(), "lines": printed.splitlines()}
-    (folder / "result.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_whole(folder / "result.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def write(folder: Path) -> int:

@@ -19,6 +19,8 @@ def timm_twin(model: Model) -> nn.Module:
     name = model.default_cfg.get("architecture", type(model).__name__)
     if not isinstance(model, VisionModel) or model.family not in OUR_NAMES or any(len(plan) > 1 for plan in model.plans):
         raise UsageError(f"timm has no {name}: it has the plain {', '.join(OUR_NAMES)}; --against baseline compares a Steps model")
+    if (design := model.default_cfg.get("options", {}).get("residual", "plain")) != "plain":
+        raise UsageError(f"timm has no {name} with the residual design {design!r}, only the plain one")
     import_torchvision()
     twin = _MAKERS[model.family](model)
     twin.load_state_dict(_their_weights(model, twin))

@@ -44,6 +44,11 @@ def test_the_difference_from_timm_can_be_seen() -> None:
     assert (theirs.answer(x) - own.answer(x)).abs().max() > 1e-3
 
 
+def test_timm_has_no_other_residual_design() -> None:
+    with pytest.raises(UsageError, match="timm has no test_deit with the residual design 'layerscale'"):
+        make_contenders(create_model("test_deit", residual="layerscale"), ["timm"], How(), alike=False, scratch=Path())
+
+
 def test_figures_follow_from_the_seconds() -> None:
     document = run_speed({"test_steps_deit": create_model("test_steps_deit")}, quick("baseline"), peak=peak)
     (case,) = document["cases"]

@@ -11,23 +11,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import stepsnet
+from stepsnet.bench import saved_bytes
 from stepsnet.macro import Stack, StepsNet
-
-
-def saved_bytes(model: nn.Module, x: Tensor) -> int:
-    """Of all tensors that autograd keeps, each storage once; weights are there anyway and not counted."""
-    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept: dict[int, tuple[int, Tensor]] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = (storage.nbytes(), tensor)  # held, so that no other tensor gets its place
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(x)
-    return sum(size for size, _ in kept.values())
 
 
 def test_96_steps_swin_blocks_keep_less_than_96_residual_ones() -> None:
