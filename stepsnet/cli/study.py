@@ -55,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     if args.size not in study.sizes:
         raise UsageError(f"{study.name} has no size {args.size!r}; its sizes are {', '.join(study.sizes)}.")
     place = Place(Path(args.out), study, args.size)
+    if place.out.exists() and not place.out.is_dir():
+        raise UsageError(f"--out {args.out} is a file; it should be a folder, where cells and reports are.")
     if args.dry_run:
         return _preview(place, json=args.json)
     if args.report:

@@ -5,6 +5,7 @@ It ends, saved, when it is asked to or when whoever started it is no more, which
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -35,7 +36,10 @@ def main() -> int:
     torch.set_num_threads(1)
     config = from_dict(TrainConfig, job["config"])
     folder = Path(config.out)
-    while is_being_trained(folder):  # by another study that shares it, or by a predecessor that is just saving
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    own = (folder.parent / f".{folder.name}.lock").open("a")  # open as long as the process lives, and the lock with it
+    fcntl.lockf(own, fcntl.LOCK_EX)  # one study after the other: who comes second finds a finished run
+    while is_being_trained(folder):  # by somebody else
         time.sleep(WAIT_SECONDS)
     watchers = [GammaRecorder(every=job["look_every"], always=job["looks"])]
     try:

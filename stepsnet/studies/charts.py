@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stepsnet.report.figures import Line, bar_chart, line_chart
 from stepsnet.report.run import read_lines
 from stepsnet.studies.results import Results, mean_and_error
-from stepsnet.studies.study import Arm, Cell, Setting
+from stepsnet.studies.study import Arm, Setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,7 +69,7 @@ def gamma_over_depth(results: Results, setting: Setting, arms: Sequence[Arm], st
     lines = []
     for arm in arms:
         looks = [
-            line["gamma"] for seed in results.size.seeds for line in read_lines(results.pool / Cell(arm, seed).id / "gamma.jsonl")
+            line["gamma"] for cell in results.finished(arm) for line in read_lines(results.pool / cell.cell / "gamma.jsonl")
             if line["step"] == step
         ]
         if looks:

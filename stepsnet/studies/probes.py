@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import torch
 from torch import nn
 
 from stepsnet.analysis import drop_blocks, mask_paths
@@ -24,6 +25,18 @@ PROBES: dict[str, Callable[[nn.Module, Iterable[Batch], Measure], dict[str, Any]
 }
 
 
+class _OnDevice:
+    """Batches that count, read anew for each pass: a validation set need not fit into memory."""
+
+    def __init__(self, batches: ValidationBatches, device: torch.device) -> None:
+        self.batches, self.device = batches, device
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch, counts in self.batches:
+            if counts:
+                yield {key: tensor.to(self.device) for key, tensor in batch.items()}
+
+
 def probe(name: str, folder: Path, config: TrainConfig) -> None:
     """Look at the finished run in `folder` by its loss and, if it has one, its accuracy, unless that was done."""
     path = folder / f"{name}.json"
@@ -33,7 +46,7 @@ def probe(name: str, folder: Path, config: TrainConfig) -> None:
     processes = Processes(device=choose_device(config.device))
     model.to(processes.device)
     counted = ValidationBatches(task, config.eval.batch_size or config.batch_size, config.workers, processes)
-    batches = [{key: tensor.to(processes.device) for key, tensor in batch.items()} for batch, counts in counted if counts]
+    batches = _OnDevice(counted, processes.device)
 
     def measure(metric: str) -> Measure:
         def sums(model: nn.Module, batch: Batch) -> tuple[float, float]:
@@ -42,6 +55,7 @@ def probe(name: str, folder: Path, config: TrainConfig) -> None:
 
         return sums
 
-    known = task.evaluate(model.eval(), batches[0])
+    with torch.no_grad():
+        known = task.evaluate(model.eval(), next(iter(batches)))
     metrics = [metric for metric in ("loss", "top1") if f"{metric}_sum" in known]
     write_json(path, {metric: PROBES[name](model, batches, measure(metric)) for metric in metrics})

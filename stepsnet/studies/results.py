@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
@@ -63,11 +64,10 @@ class ResultLines:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.last: dict[str, dict[str, Any]] = {}
-        if path.exists():
-            whole = path.read_bytes()
-            whole = whole[: whole.rfind(b"\n") + 1]  # a line that was cut off by a crash is no line
-            os.truncate(path, len(whole))
-            self.last = {line["cell"]: line for line in map(json.loads, whole.splitlines())}
+        for raw in path.read_bytes().splitlines() if path.exists() else ():
+            with suppress(ValueError):  # a line that was cut off by a crash is no line; it stays, for another process may be writing
+                line = json.loads(raw)
+                self.last[line["cell"]] = line
 
     def add(self, found: Measured) -> None:
         """Append in one write, unless the very same is there already."""
@@ -75,9 +75,10 @@ class ResultLines:
         if self.last.get(found.cell) == line:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(file, (json.dumps(line) + "\n").encode())
+            cut_off = (size := self.path.stat().st_size) and os.pread(file, 1, size - 1) != b"\n"
+            os.write(file, (b"\n" if cut_off else b"") + json.dumps(line).encode() + b"\n")
             os.fsync(file)
         finally:
             os.close(file)

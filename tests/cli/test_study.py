@@ -54,3 +54,9 @@ def test_a_report_says_what_the_rule_says(tmp_path: Path, capsys: pytest.Capture
 def test_mistakes_are_answered_in_a_sentence(words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", *words, "--out", str(tmp_path)]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_file_is_no_place_for_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["study", "steps", "--report", "--out", str(tmp_path / "file")]) == 2
+    assert "is a file" in capsys.readouterr().err

@@ -9,13 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from stepsnet.errors import UsageError
 from stepsnet.studies import runner
+from stepsnet.studies.charts import gamma_over_depth
 from stepsnet.studies.pages import study_page, write_report
 from stepsnet.studies.results import Measured, ResultLines
 from stepsnet.studies.runner import Place, collect, left, run_study
@@ -175,8 +179,42 @@ def test_a_line_that_was_cut_off_is_forgotten_and_a_later_one_holds(tmp_path: Pa
     assert again.error == "first"
     lines.add(toy.made_up(cell, 2.0))
     lines.add(toy.made_up(cell, 2.0))
-    assert [line["status"] for line in read_lines(path)] == ["failed", "finished"]
+    first, cut, last = path.read_text().splitlines()
+    assert (json.loads(first)["status"], cut, json.loads(last)["status"]) == ("failed", '{"cell": "toy-pl', "finished")
     assert ResultLines(path).failure(cell) is None
+
+
+def test_reading_takes_nothing_from_whoever_writes(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"cell": "half of a li')
+    ResultLines(path)
+    assert path.read_text() == '{"cell": "half of a li'
+
+
+@patient
+def test_two_studies_may_want_the_same_cell_at_once(tmp_path: Path) -> None:
+    cell = Cell(toy.arm(), 0)
+    folder = tmp_path / "cells" / cell.id
+    job = {"config": to_dict(cell.arm.config(0, folder)), "looks": [], "look_every": 1000, "probes": []}
+    words = [sys.executable, "-m", "stepsnet.studies.cell"]
+    with ExitStack() as open_:
+        both = [open_.enter_context(subprocess.Popen(words, stdin=subprocess.PIPE, cwd=ROOT)) for _ in range(2)]
+        for process in both:
+            assert process.stdin is not None
+            process.stdin.write((json.dumps(job) + "\n").encode())
+            process.stdin.flush()
+        assert [process.wait(500) for process in both] == [0, 0]
+    assert [line["step"] for line in read_lines(folder / "metrics.jsonl")] == [1, 2, 3, 4, 5]
+
+
+def test_failed_cells_are_in_no_figure(tmp_path: Path) -> None:
+    arm = toy.arm()
+    for seed, loss in enumerate((1.0, 2.0)):
+        toy.pretend(tmp_path, Cell(arm, seed), loss)
+    (tmp_path / Cell(arm, 1).id / "gamma.jsonl").write_text(json.dumps({"step": 0, "gamma": [0.0, 0.0]}) + "\n")
+    made = toy.results({"plain": [1.0, None]}, [arm])
+    ((_, figure),) = gamma_over_depth(replace(made, pool=tmp_path), arm.setting, [arm], 0)
+    assert np.asarray(figure.axes[0].lines[0].get_ydata()).tolist() == [1.0, 0.5]
 
 
 def test_the_report_has_tables_outcomes_and_figures(tmp_path: Path) -> None:
