@@ -109,7 +109,7 @@ def bar_chart(
         heights = _gaps(values)
         bars = axes.bar(places, heights, yerr=None if errors is None else list(errors), color=list(colors or [SERIES[1]] * len(labels)),
                         width=0.68, error_kw={"elinewidth": 1, "ecolor": INK})  # fmt: skip
-        axes.bar_label(bars, labels=[f"{value:.4g}" if math.isfinite(value) else "" for value in heights], padding=2, fontsize=8)
+        axes.bar_label(bars, labels=_alike(heights), padding=2, fontsize=8)
         crowded = len(labels) > MANY_BARS
         words = list(labels) if crowded else [textwrap.fill(label, max(8, 70 // max(1, len(labels)))) for label in labels]
         axes.set_xticks(places, words, rotation=40 if crowded else 0, ha="right" if crowded else "center", color=INK)
@@ -200,6 +200,13 @@ def _gaps(values: Sequence[float | None], *, positive: bool = False) -> list[flo
     return [
         float(value) if value is not None and math.isfinite(value) and (value > 0 or not positive) else math.nan for value in values
     ]  # fmt: skip
+
+
+def _alike(values: Sequence[float]) -> list[str]:
+    """Numbers to be compared, with as many decimals as show three digits of the largest; "" for what is not finite."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    decimals = max(0, 2 - math.floor(math.log10(largest))) if largest else 0
+    return [f"{value:z.{decimals}f}" if math.isfinite(value) else "" for value in values]
 
 
 def _edges(centres: Sequence[float]) -> list[float]:

@@ -33,10 +33,11 @@ def loss_over_blocks(results: Results, setting: Setting, *, training: bool = Fal
         found = [mean_and_error([cell.train_loss if training else cell.loss for cell in results.finished(arm)]) for arm in members]
         lines.append(Line(label, [arm.blocks for arm in members], [centre for centre, _ in found], members[-1].color, errors_of(found)))
     if lines:
+        shown = [len(results.finished(arm)) for members in families.values() for arm in members]
         title = f"{what.capitalize()} loss over depth: {setting.key}"
         yield f"{setting.key}-{what}", line_chart(
             lines, title=title, x_label="blocks", y_label=f"{what} loss (nats)",
-            note=f"{setting.about}; mean ± standard error over {_seeds(results)}",
+            note=f"{setting.about}; mean ± standard error over {seeds_in_words(shown)}",
         )
 
 
@@ -50,10 +51,12 @@ def differences(results: Results, setting: Setting, reference: str, arms: Sequen
     gains = [(centre - middle, (error**2 + other**2) ** 0.5) for middle, other in (mean_and_error(found) for _, found in shown)]
     known = results.arm(reference)
     assert known is not None
+    told_apart = any(arm.blocks != known.blocks for arm, _ in shown)  # else the title says it
+    labels = [f"{arm.label}, {arm.blocks} blocks" if told_apart else arm.label for arm, _ in shown]
     yield f"{setting.key}-{name}", bar_chart(
-        [f"{arm.label}, {arm.blocks} blocks" for arm, _ in shown], [gain for gain, _ in gains], errors=errors_of(gains),
+        labels, [gain for gain, _ in gains], errors=errors_of(gains),
         colors=[arm.color for arm, _ in shown], title=f"Gain over {known.label}, {known.blocks} blocks: {setting.key}",
-        y_label="validation loss, lower by (nats)", note=f"{setting.about}; standard errors over {_seeds(results)}",
+        y_label="validation loss, lower by (nats)", note=f"{setting.about}; standard errors over {seeds_in_words([len(base)])}",
     )
 
 
@@ -66,7 +69,8 @@ def gains_over_the_first(results: Results) -> Charts:
 
 def gamma_over_depth(results: Results, setting: Setting, arms: Sequence[Arm], step: int, *, xavier: bool = False) -> Charts:
     """γ after every block at one training step, the mean over seeds."""
-    lines = []
+    lines: list[Line] = []
+    seeds: list[int] = []
     for arm in arms:
         looks = [
             line["gamma"] for cell in results.finished(arm) for line in read_lines(results.pool / cell.cell / "gamma.jsonl")
@@ -75,11 +79,12 @@ def gamma_over_depth(results: Results, setting: Setting, arms: Sequence[Arm], st
         if looks:
             curve = [mean(found) if None not in found else None for found in zip(*looks, strict=True)]
             lines.append(Line(arm.label, range(1, len(curve) + 1), curve, arm.color))
+            seeds.append(len(looks))
     if lines:
         yield f"{setting.key}-gamma-{arms[0].blocks}-step{step}" + ("-xavier" if xavier else ""), line_chart(
             lines, title=f"Shortcut ratio over depth at step {step}: {setting.key}, {arms[0].blocks} blocks", x_label="block",
             y_label="γ = σ(z_0)/σ(z_l)",
-            note=f"{setting.about}; {INITS[xavier]}; full-width state, waiting slices included; mean over {_seeds(results)}",
+            note=f"{setting.about}; {INITS[xavier]}; full-width state, waiting slices included; mean over {seeds_in_words(seeds)}",
         )
 
 
@@ -94,5 +99,7 @@ def errors_of(found: Sequence[tuple[float, float]]) -> list[float]:
     return [0.0 if error != error else error for _, error in found]  # a single seed has none
 
 
-def _seeds(results: Results) -> str:
-    return f"{len(results.size.seeds)} seeds" if len(results.size.seeds) > 1 else "one seed"
+def seeds_in_words(finished: Sequence[int]) -> str:
+    """Over how many seeds what is shown was averaged: those that finished, which may be fewer than registered, and not equally many."""
+    fewest, most = min(finished), max(finished)
+    return "one seed" if most == 1 else f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"

@@ -19,6 +19,7 @@ from stepsnet.errors import UsageError
 from stepsnet.studies.results import FAILED, Measured, ResultLines, Results, measured
 from stepsnet.studies.study import Cell, Size, Study
 from stepsnet.training import rundir
+from stepsnet.training.run import task_of
 from stepsnet.training.signals import stop_on_signals
 from stepsnet.training.typed import to_dict
 
@@ -109,15 +110,29 @@ def steps_left(place: Place, cells: list[Cell]) -> int:
     return sum(cell.arm.steps() - _steps_done(place.pool / cell.id) for cell in cells)
 
 
+def check_data(place: Place, cells: list[Cell], roots: Mapping[str, str]) -> None:
+    """Read the data of these cells once, so that what is wrong with them is said before any cell runs, and not by each."""
+    known = {setting.data for setting in place.chosen().settings() if setting.data}
+    if unknown := [key for key in roots if key not in known]:
+        needed = ", ".join(sorted(known)) or "no data"
+        raise UsageError(f"--data {unknown[0]}: {place.study.name} of size {place.size} has no such data; it needs {needed}.")
+    for cell in {cell.arm.setting.key: cell for cell in cells if cell.arm.setting.data}.values():
+        setting = cell.arm.setting
+        if setting.data not in roots:
+            raise UsageError(f"{place.study.name} of size {place.size} needs data: give --data {setting.data}=PATH ({setting.about}).")
+        try:
+            task_of(cell.arm.config(cell.seed, root=roots[setting.data]))
+        except UsageError as error:
+            raise UsageError(f"--data {setting.data}={roots[setting.data]}: {error}") from error
+
+
 def run_study(
     place: Place, *, roots: Mapping[str, str], workers: int, only: str = "*", hours: float | None = None, watch: Watch | None = None
 ) -> Ended:
     """Run what is left, `workers` cells at a time, for at most `hours`."""
     watch = watch or Unwatched()
     waiting = left(place, only)
-    for setting in {cell.arm.setting.key: cell.arm.setting for cell in waiting}.values():
-        if setting.data and setting.data not in roots:
-            raise UsageError(f"{place.study.name} of size {place.size} needs data: give --data {setting.data}=PATH ({setting.about}).")
+    check_data(place, waiting, roots)
     lines = ResultLines(place.folder / "results.jsonl")
     for known in collect(place).found.values():
         lines.add(known)

@@ -58,7 +58,12 @@ def test_points_have_their_words() -> None:
 
 def test_bars_have_their_values() -> None:
     chart = bar_chart(["a", "b"], [1.5, 2.0], errors=[0.1, 0.2], title="", y_label="")
-    assert [text.get_text() for text in chart.axes[0].texts] == ["1.5", "2"]
+    assert [text.get_text() for text in chart.axes[0].texts] == ["1.50", "2.00"]
+
+
+def test_bars_have_decimals_alike() -> None:
+    chart = bar_chart(["a", "b", "c"], [0.7383, -9.12e-06, float("nan")], title="", y_label="")
+    assert [text.get_text() for text in chart.axes[0].texts] == ["0.738", "0.000", ""]
 
 
 def test_cells_meet_halfway_between_their_centres() -> None:

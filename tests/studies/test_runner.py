@@ -21,9 +21,10 @@ from stepsnet.errors import UsageError
 from stepsnet.studies import runner
 from stepsnet.studies.charts import gamma_over_depth
 from stepsnet.studies.pages import study_page, write_report
+from stepsnet.studies.registered import drops, paths
 from stepsnet.studies.results import Measured, ResultLines
 from stepsnet.studies.runner import Place, collect, left, run_study
-from stepsnet.studies.study import Cell
+from stepsnet.studies.study import Cell, Study
 from stepsnet.training.run import train
 from stepsnet.training.rundir import read_lines, read_result
 from stepsnet.training.typed import to_dict
@@ -205,6 +206,23 @@ def test_two_studies_may_want_the_same_cell_at_once(tmp_path: Path) -> None:
             process.stdin.flush()
         assert [process.wait(500) for process in both] == [0, 0]
     assert [line["step"] for line in read_lines(folder / "metrics.jsonl")] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("study", "probe"),
+    [
+        (paths.STUDY, {"loss": {"sizes": [0, 8], "slow": [1.0, None], "fast": [1.0, 1.4]}}),
+        (drops.STUDY, {"loss": {"steps": ["none", *"abc"], "dropped": [0, 4, 2, 1], "share": [0, 1, 1, 1], "metric": [1.0, None, 2.0, 2.0]}}),
+    ],
+    ids=["paths", "drops"],
+)
+def test_a_probe_that_is_not_finite_is_a_failure_and_decides_nothing(study: Study, probe: dict[str, object], tmp_path: Path) -> None:
+    place = Place(tmp_path, study, "quick")
+    for cell in place.chosen().cells():
+        toy.pretend(place.pool, cell, 1.0, **{study.name: probe})
+    page = study_page(place, collect(place))
+    assert all(outcome.endswith("not compared") for outcome in page.outcomes)
+    assert page.remarks[0].endswith(f"what {study.name} measured on the trained model is not finite everywhere")
 
 
 def test_failed_cells_are_in_no_figure(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stepsnet.report.figures import bar_chart
 from stepsnet.report.study import StudyTable
-from stepsnet.studies.charts import Charts, errors_of
+from stepsnet.studies.charts import Charts, errors_of, seeds_in_words
 from stepsnet.studies.damaged import SIZES
 from stepsnet.studies.results import Measured, Results, mean_and_error, spread
 from stepsnet.studies.rules import RULE, Outcome, paired
@@ -54,7 +54,8 @@ def draw(results: Results) -> Charts:
             yield f"{arm.setting.key}-drops", bar_chart(
                 words, [centre for centre, _ in found], errors=errors_of(found),
                 title=f"Like computation dropped in each step: {arm.setting.key}",
-                y_label="validation loss (nats)", note=f"{arm.setting.about}; {arm.label}; mean over {len(cells)} seeds; no retraining",
+                y_label="validation loss (nats)",
+                note=f"{arm.setting.about}; {arm.label}; mean over {seeds_in_words([len(cells)])}; no retraining",
             )
 
 

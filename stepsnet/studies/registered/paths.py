@@ -7,7 +7,7 @@ from statistics import mean
 
 from stepsnet.report.figures import Line, line_chart
 from stepsnet.report.study import StudyTable
-from stepsnet.studies.charts import Charts
+from stepsnet.studies.charts import Charts, seeds_in_words
 from stepsnet.studies.damaged import SIZES
 from stepsnet.studies.results import Measured, Results, spread
 from stepsnet.studies.rules import RULE, Outcome, paired
@@ -47,7 +47,7 @@ def draw(results: Results) -> Charts:
             for path, where in (("slow", "the first"), ("fast", "the last")):
                 along = [mean(values) for values in zip(*(cell[path] for cell in cells), strict=True)]
                 lines.append(Line(f"{path} path: {where} n", cells[0]["sizes"], along))
-            note = f"{arm.setting.about}; {arm.label}; mean over {len(cells)} seeds; no retraining"
+            note = f"{arm.setting.about}; {arm.label}; mean over {seeds_in_words([len(cells)])}; no retraining"
             title = f"Slow and fast path masked: {arm.setting.key}"
             yield f"{arm.setting.key}-paths", line_chart(
                 lines, title=title, x_label="channels of x set to zero", y_label="validation loss (nats)", note=note
