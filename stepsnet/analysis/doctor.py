@@ -12,11 +12,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from stepsnet.analysis.doctor_design import design_of
 from stepsnet.analysis.doctor_limits import LIMITS
 from stepsnet.analysis.doctor_measure import Vitals, measure_vitals
 from stepsnet.analysis.doctor_rules import SEVERITIES, Advise, Circumstances, Finding, advise_in_python, judge
 from stepsnet.analysis.results import finite
-from stepsnet.analysis.states import macro_nets
 
 HEALTHY = "No finding: nothing that the doctor measures is out of order."
 
@@ -79,8 +79,7 @@ def diagnose(
     no fault. `advise` turns changes into a command for this model. The model is left as it was.
     """
     vitals = measure_vitals(model, *inputs, loss=loss, blocks=blocks, channel_dim=channel_dim, idle_below=LIMITS.idle)
-    steps = any(len(net.steps) > 1 for net in macro_nets(model))
-    about = Circumstances(steps, trained, weights or ("as initialised" if trained is False else "training step unknown"))
+    about = Circumstances(design_of(model), trained, weights or ("as initialised" if trained is False else "training step unknown"))
     findings = [_advised(finding, advise) for finding in judge(vitals, about)]
     return Diagnosis(name or type(model).__name__, about.when, data, findings, vitals)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
+from stepsnet.analysis.doctor_design import Design
 from stepsnet.analysis.doctor_limits import LIMITS
 from stepsnet.analysis.doctor_rules import Finding, Severity, shortcut_finding
 
@@ -14,11 +15,11 @@ Lines = Sequence[Mapping[str, Any]]
 BEFORE = 50  # steps whose median a gradient norm is compared with
 
 
-def judge_curves(metrics: Lines, evaluations: Lines, gammas: Lines, *, clip: float, steps: bool) -> list[Finding]:
+def judge_curves(metrics: Lines, evaluations: Lines, gammas: Lines, *, clip: float, design: Design) -> list[Finding]:
     """Findings from metrics.jsonl, eval.jsonl and gamma.jsonl; a number that was not finite is None in them."""
     return [
         *_not_finite(metrics), *_losses(metrics), *_norms(metrics, clip), *_overfitted(evaluations),
-        *_recorded(gammas, steps),
+        *_recorded(gammas, design),
     ]  # fmt: skip
 
 
@@ -87,13 +88,13 @@ def _overfitted(evaluations: Lines) -> Iterator[Finding]:
         yield Finding("validation-rises", "note", what, rule, last / lowest, LIMITS.overfit, advice)
 
 
-def _recorded(gammas: Lines, steps: bool) -> Iterator[Finding]:
+def _recorded(gammas: Lines, design: Design) -> Iterator[Finding]:
     """The worst γ on the way, which early training decides by, even where it has recovered since (the last look is judged elsewhere)."""
     looks = {int(line["step"]): [value for value in line["gamma"] if value is not None] for line in gammas[:-1]}
     known = {step: values for step, values in looks.items() if values}
     if known:
         step, worst = min(known.items(), key=lambda look: median(look[1]))
-        found = shortcut_finding(worst, steps, f"at its worst, at step {step:,}")
+        found = shortcut_finding(worst, design, f"at its worst, at step {step:,}")
         if found is not None:
             severity: Severity = "note" if len(worst) <= LIMITS.shallow else found.severity  # shallow networks recover from it
             yield replace(found, name="shortcut-degraded-on-the-way", severity=severity)

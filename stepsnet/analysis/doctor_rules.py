@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
+from stepsnet.analysis.doctor_design import Design
 from stepsnet.analysis.doctor_limits import LIMITS
-from stepsnet.analysis.doctor_measure import BlockVitals, Vitals
+from stepsnet.analysis.doctor_measure import BlockVitals, JoinVitals, Vitals
 from stepsnet.analysis.results import finite
 
 Severity: TypeAlias = Literal["severe", "warning", "note"]
@@ -41,9 +42,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What the rules must know besides the numbers: whether the model has several steps, and whether it was trained."""
+    """What the rules must know besides the numbers: what the model has already, and whether it was trained."""
 
-    steps: bool
+    design: Design
     trained: bool | None
     when: str
     """Initialisation and training step, in words."""
@@ -65,8 +66,8 @@ def judge(vitals: Vitals, about: Circumstances) -> list[Finding]:
     """All findings, the worst first."""
     broken = list(_not_finite(vitals.blocks))
     found = broken or [
-        *_shortcut(vitals, about), *_overwritten(vitals), *_gradients(vitals, about), *_starved(vitals), *_idle(vitals, about),
-        *_slices(vitals), *_width(vitals), *_overflow(vitals),
+        *_shortcut(vitals, about), *_overwritten(vitals, about.design), *_gradients(vitals, about.design), *_starved(vitals),
+        *_idle(vitals, about), *_slices(vitals), *_width(vitals), *_overflow(vitals, about.design),
     ]  # fmt: skip
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
 
@@ -82,7 +83,7 @@ def _not_finite(blocks: Sequence[BlockVitals]) -> Iterator[Finding]:
         yield Finding("not-finite", "severe", what, "every state and gradient is finite", number, 0, advice, {"lr": ""})
 
 
-def shortcut_finding(gamma: Sequence[float], steps: bool, when: str) -> Finding | None:
+def shortcut_finding(gamma: Sequence[float], design: Design, when: str) -> Finding | None:
     """Sec. 3.1: where the shortcut has been drowned by the branches."""
     known = [value for value in gamma if math.isfinite(value)]  # a state that is the same in all channels has no γ
     if not known or (middle := median(known)) >= LIMITS.gamma:
@@ -95,11 +96,11 @@ def shortcut_finding(gamma: Sequence[float], steps: bool, when: str) -> Finding 
         f"The shortcut degrades: γ = σ(z_0)/σ(z_l) falls below {LIMITS.gamma:g} at block {first} of {len(gamma)}, has a median of "
         f"{middle:.3g} and ends at {gamma[-1]:.3g} ({when}). So little of the input is left in what later blocks see (Eq. 2)."
     )
-    if steps:
-        advice = "Give the narrow steps more of the blocks, or start the branches quietly (LayerScale): the wide steps drown the shortcut."
-        change = {"residual": "layerscale"}
+    if design.steps:
+        advice = f"Give the narrow steps more of the blocks, or {_quieten(design)}: the wide steps drown the shortcut."
+        change = _scaled(design)
     else:
-        advice = "Cut the stack into steps of growing width, which leave most channels alone at first (Eq. 5), or quieten it (LayerScale)."
+        advice = f"Cut the stack into steps of growing width, which leave most channels alone at first (Eq. 5), or {_quieten(design)}."
         change = {"plan": "3", "join": "matched"}
     if shallow:
         advice += f" With {len(gamma)} blocks it need not hurt: networks as shallow have learned well so."
@@ -108,23 +109,32 @@ def shortcut_finding(gamma: Sequence[float], steps: bool, when: str) -> Finding 
 
 
 def _shortcut(vitals: Vitals, about: Circumstances) -> Iterator[Finding]:
-    found = shortcut_finding([block.gamma for block in vitals.blocks], about.steps, about.when)
+    found = shortcut_finding([block.gamma for block in vitals.blocks], about.design, about.when)
     if found is not None:
         early = about.trained is False and found.severity == "severe"  # small embeddings alone make γ low before training, and they grow
         yield replace(found, severity="warning") if early else found
 
 
-def _overwritten(vitals: Vitals) -> Iterator[Finding]:
+def _quieten(design: Design) -> str:
+    return "start the scales of the branches lower" if design.scales else "start the branches quietly (LayerScale)"
+
+
+def _scaled(design: Design) -> dict[str, str]:
+    """LayerScale, for those who have nothing like it."""
+    return {} if design.scales else {"residual": "layerscale"}
+
+
+def _overwritten(vitals: Vitals, design: Design) -> Iterator[Finding]:
     number, block = max(enumerate(vitals.blocks, 1), key=lambda pair: pair[1].update)
     if block.update <= LIMITS.update:
         return
     what = f"Block {number} of {len(vitals.blocks)} ({block.name}) adds {block.update:.3g} times what it is given: it replaces the state."
-    advice = "Divide the initial weights of each branch's last layer by √(2 × blocks), as GPT-2 does, or scale the branch (LayerScale)."
+    advice = f"Divide the initial weights of each branch's last layer by √(2 × blocks), as GPT-2 does, or {_quieten(design)}."
     rule = f"‖z_l − z_(l−1)‖ / ‖z_(l−1)‖ stays below {LIMITS.update:g}"
-    yield Finding("state-replaced", "warning", what, rule, block.update, LIMITS.update, advice, {"residual": "layerscale"})
+    yield Finding("state-replaced", "warning", what, rule, block.update, LIMITS.update, advice, _scaled(design))
 
 
-def _gradients(vitals: Vitals, about: Circumstances) -> Iterator[Finding]:
+def _gradients(vitals: Vitals, design: Design) -> Iterator[Finding]:
     norms = [block.state_gradient for block in vitals.blocks]
     if norms[-1] == 0:
         return  # nothing comes back from the head: there is no ratio to speak of
@@ -134,14 +144,14 @@ def _gradients(vitals: Vitals, about: Circumstances) -> Iterator[Finding]:
         lost = max(number for number, norm in enumerate(norms, 1) if norm * LIMITS.gradient_span < norms[-1])
         what = f"Gradients vanish: ‖∂L/∂z‖ at the first block is {span:.2g} of that at the last; a thousandth is left at block {lost}."
         advice = "Make every block z + R(norm(z)) with the norm inside the branch, so that the shortcut carries the gradient."
-        if not about.steps:
+        if not design.steps:
             advice += " If it is so already, cut the stack into steps."
-        change = {"residual": "layerscale"} if about.steps else {"plan": "3", "join": "matched"}
+        change = _scaled(design) if design.steps else {"plan": "3", "join": "matched"}
         yield Finding("gradients-vanish", "severe", what, rule, span, 1 / LIMITS.gradient_span, advice, change)
     elif span > LIMITS.gradient_span:
         what = f"Gradients explode on their way back: ‖∂L/∂z‖ at the first block is {span:.2g} times that at the last."
-        advice = "Quieten the branches at the start (LayerScale, or smaller initial weights in their last layers), and clip gradients."
-        yield Finding("gradients-explode", "severe", what, rule, span, LIMITS.gradient_span, advice, {"residual": "layerscale"})
+        advice = f"Give the last layers of the branches smaller initial weights or {_quieten(design)}, and clip gradients."
+        yield Finding("gradients-explode", "severe", what, rule, span, LIMITS.gradient_span, advice, _scaled(design) or {"clip": "1.0"})
 
 
 def _starved(vitals: Vitals) -> Iterator[Finding]:
@@ -167,7 +177,7 @@ def _idle(vitals: Vitals, about: Circumstances) -> Iterator[Finding]:
         "The depth is not used: spend it on width, or on steps of growing width." if many else "So few are no reason to change the design."
     )
     rule = f"‖z_l − z_(l−1)‖ / ‖z_(l−1)‖ is at least {LIMITS.idle:g} in {100 * (1 - LIMITS.idle_share):g} % of the blocks"
-    change = {"plan": "3", "join": "matched"} if many and not about.steps else {}
+    change = {"plan": "3", "join": "matched"} if many and not about.design.steps else {}
     severity: Severity = "warning" if many else "note"
     yield Finding("depth-unused", severity, what, rule, share, LIMITS.idle_share, advice, change)
 
@@ -185,12 +195,17 @@ def _slices(vitals: Vitals) -> Iterator[Finding]:
             f"{small.ratio:.2g} of the size of the {small.width} that they join, and the next norm divides both by their common deviation."
         )
         severity: Severity = "severe" if small.ratio < LIMITS.slice_severe else "warning"
-        advice = "Take matched joins, which scale the slice to what it joins; without parameters, at next to no cost."
-        yield Finding("slice-drowned", severity, what, rule, small.ratio, LIMITS.slice, advice, {"join": "matched"})
+        yield Finding("slice-drowned", severity, what, rule, small.ratio, LIMITS.slice, *_match(small))
     if large.ratio > 1 / LIMITS.slice:
         what = f"At {large.name} the fresh slice is {large.ratio:.3g} times as large as what it joins: the steps before are hardly heard."
-        advice = "Take matched joins, which scale the slice to what it joins."
-        yield Finding("steps-drowned", "warning", what, rule, large.ratio, 1 / LIMITS.slice, advice, {"join": "matched"})
+        yield Finding("steps-drowned", "warning", what, rule, large.ratio, 1 / LIMITS.slice, *_match(large))
+
+
+def _match(join: JoinVitals) -> tuple[str, dict[str, str]]:
+    """What to do about a slice that is out of proportion, and the change."""
+    if "Matched" in join.kind:
+        return "The join matches already: its learned gain has gone astray, or the slice is zero nearly everywhere.", {}
+    return "Take matched joins, which scale the slice to what it joins; without parameters, at next to no cost.", {"join": "matched"}
 
 
 def _width(vitals: Vitals) -> Iterator[Finding]:
@@ -202,13 +217,13 @@ def _width(vitals: Vitals) -> Iterator[Finding]:
         yield Finding("width-unused", "note", what, rule, last.rank, LIMITS.rank, advice)
 
 
-def _overflow(vitals: Vitals) -> Iterator[Finding]:
+def _overflow(vitals: Vitals, design: Design) -> Iterator[Finding]:
     number, block = max(enumerate(vitals.blocks, 1), key=lambda pair: pair[1].largest)
     if block.largest > LIMITS.half_precision:
         what = f"|z| reaches {block.largest:.3g} at block {number}: fp16 ends at 65504."
-        advice = "Train in bf16 or fp32, or quieten the branches."
+        advice = f"Train in bf16 or fp32, or {_quieten(design)}."
         rule = f"no state exceeds {LIMITS.half_precision:g}"
-        yield Finding("near-overflow", "warning", what, rule, block.largest, LIMITS.half_precision, advice, {"residual": "layerscale"})
+        yield Finding("near-overflow", "warning", what, rule, block.largest, LIMITS.half_precision, advice, _scaled(design))
 
 
 def _blocks(numbers: Sequence[int]) -> str:

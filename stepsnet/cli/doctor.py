@@ -69,7 +69,7 @@ def examine(patient: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, 
     """The diagnosis of a model, or of the run in `folder`, and the lines of the run's files."""
     from stepsnet.analysis.doctor import diagnose
     from stepsnet.analysis.doctor_curves import judge_curves
-    from stepsnet.analysis.states import macro_nets
+    from stepsnet.analysis.doctor_design import design_of
     from stepsnet.report.run import read_lines
     from stepsnet.training.rundir import read_config
 
@@ -83,8 +83,8 @@ def examine(patient: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, 
     if folder is None:
         return diagnosis, {}
     curves = {name: read_lines(folder / f"{name}.jsonl") for name in ("metrics", "eval", "gamma")}
-    steps = any(len(net.steps) > 1 for net in macro_nets(patient.model))
-    more = judge_curves(curves["metrics"], curves["eval"], curves["gamma"], clip=read_config(folder).optim.clip, steps=steps)
+    clip = read_config(folder).optim.clip
+    more = judge_curves(curves["metrics"], curves["eval"], curves["gamma"], clip=clip, design=design_of(patient.model))
     return diagnosis.with_findings(more, advise), curves
 
 

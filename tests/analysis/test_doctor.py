@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import stepsnet
 from stepsnet.analysis import Diagnosis, diagnose
+from stepsnet.analysis.doctor_design import design_of
 from stepsnet.analysis.doctor_limits import LIMITS
 from stepsnet.errors import UsageError
 from stepsnet.macro import Join, Stack, StepsNet
@@ -109,6 +110,34 @@ def test_matched_joins_drown_no_slice() -> None:
 
 def test_steps_that_join_in_proportion_are_healthy() -> None:
     assert named(diagnose(stepped("plain", 0.1), x())) == {}
+
+
+@pytest.mark.parametrize("join", ["gain", "gain_matched"])
+def test_matched_joins_are_advised_to_those_who_have_none(join: str) -> None:
+    model = stepped(join, 0.1)
+    nn.init.constant_(model[1].joins[0].gain, 1e-3)  # type: ignore[index]
+    finding = next(each for each in diagnose(model, x()).findings if each.name == "slice-drowned")
+    assert finding.change == ({"join": "matched"} if join == "gain" else {})
+    assert ("Take matched joins" in finding.advice) is (join == "gain")
+
+
+@pytest.mark.parametrize("residual", ["plain", "layerscale", "rezero"])
+def test_layerscale_is_advised_to_those_who_have_nothing_like_it(residual: str) -> None:
+    model = stepsnet.create_model("test_steps_deit", residual=residual)
+    for name, parameter in model.named_parameters():
+        nn.init.constant_(parameter, 1e3) if name.endswith("scale") else parameter.data.mul_(40 if "blocks" in name else 1)
+    found = diagnose(model, torch.randn(2, *model.input_size))
+    loud = [each for each in found.findings if each.name in ("state-replaced", "shortcut-degrades")]
+    assert loud
+    assert all((each.change == {"residual": "layerscale"}) is (residual == "plain") for each in loud)
+    assert all(("LayerScale" in each.advice) is (residual == "plain") for each in loud)
+
+
+@pytest.mark.parametrize("owner", ["block", "norm"])
+def test_scales_are_known_by_their_names_and_not_taken_for_those_of_norms(owner: str) -> None:
+    model = network(Block(16) for _ in range(3))
+    (model[1] if owner == "block" else model[1].norm).register_parameter("gamma", nn.Parameter(torch.ones(16)))  # type: ignore[index]
+    assert design_of(model).scales is (owner == "block")
 
 
 def test_blocks_that_do_nothing_could_be_removed() -> None:

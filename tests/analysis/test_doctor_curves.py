@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stepsnet.analysis.doctor_curves import judge_curves
+from stepsnet.analysis.doctor_design import Design
 
 Lines = Sequence[dict[str, Any]]
 Curve = Callable[[int], float | None]
@@ -22,7 +23,7 @@ def falling(step: int) -> float:
 
 
 def names(metrics: Lines = (), evaluations: Lines = ()) -> dict[str, str]:
-    return {found.name: found.severity for found in judge_curves(metrics, evaluations, (), clip=1.0, steps=False)}
+    return {found.name: found.severity for found in judge_curves(metrics, evaluations, (), clip=1.0, design=Design())}
 
 
 def test_a_loss_that_falls_is_healthy() -> None:
@@ -47,7 +48,7 @@ def test_curves_and_their_findings(metrics: list[dict[str, Any]], expected: dict
 
 
 def test_a_finding_says_where() -> None:
-    (found,) = judge_curves(lines(lambda step: None if step == 77 else falling(step)), (), (), clip=1.0, steps=False)
+    (found,) = judge_curves(lines(lambda step: None if step == 77 else falling(step)), (), (), clip=1.0, design=Design())
     assert "first at step 77" in found.what
 
 
@@ -58,18 +59,18 @@ def test_a_validation_loss_that_rises_is_noted() -> None:
 
 def test_a_shortcut_lost_on_the_way_is_found_at_its_worst() -> None:
     recorded = [{"step": step, "gamma": [gamma] * 48} for step, gamma in ((0, 1.0), (20, 0.03), (100, 0.1), (200, 0.5))]
-    (found,) = judge_curves((), (), recorded, clip=1.0, steps=False)
+    (found,) = judge_curves((), (), recorded, clip=1.0, design=Design())
     assert (found.name, found.severity, found.value) == ("shortcut-degraded-on-the-way", "severe", 0.03)
     assert "at step 20" in found.what
 
 
 def test_without_clipping_spikes_ask_for_it() -> None:
     metrics = lines(falling, lambda step: 40.0 if step == 120 else 1.0)
-    (found,) = judge_curves(metrics, (), (), clip=0.0, steps=False)
+    (found,) = judge_curves(metrics, (), (), clip=0.0, design=Design())
     assert found.change == {"clip": "1.0"}
 
 
 def test_a_shallow_network_may_have_recovered() -> None:
     recorded = [{"step": step, "gamma": [gamma] * 12} for step, gamma in ((0, 1.0), (20, 0.03), (200, 0.5))]
-    (found,) = judge_curves((), (), recorded, clip=1.0, steps=False)
+    (found,) = judge_curves((), (), recorded, clip=1.0, design=Design())
     assert found.severity == "note"

@@ -212,7 +212,7 @@ def test_two_studies_may_want_the_same_cell_at_once(tmp_path: Path) -> None:
     ("study", "probe"),
     [
         (paths.STUDY, {"loss": {"sizes": [0, 8], "slow": [1.0, None], "fast": [1.0, 1.4]}}),
-        (drops.STUDY, {"loss": {"steps": ["none", *"abc"], "dropped": [0, 4, 2, 1], "share": [0, 1, 1, 1], "metric": [1.0, None, 2.0, 2.0]}}),
+        (drops.STUDY, {"loss": {"steps": ["none", *"abc"], "dropped": [0, 4, 2, 1], "share": [0] * 4, "metric": [1.0, None, 2.0, 2.0]}}),
     ],
     ids=["paths", "drops"],
 )
