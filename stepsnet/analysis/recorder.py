@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from stepsnet.analysis.shortcut import measure
 from stepsnet.analysis.states import macro_nets
 from stepsnet.report.figures import save_figure
+from stepsnet.report.files import replace_file
 from stepsnet.report.gamma import gamma_map
 
 GAMMA, PICTURE = "gamma.jsonl", "gamma.png"
@@ -79,7 +80,7 @@ class GammaRecorder:
         if not self._watching:
             return
         lines = _lines_until(self._path, state.step)
-        self._path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+        replace_file(self._path, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
         self._last = lines[-1]["step"] if lines else -1
         stride = max(1, len(state.task.valid) // self.samples)
         chosen = range(0, stride * min(self.samples, len(state.task.valid)), stride)

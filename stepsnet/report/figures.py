@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepsnet.errors import UsageError
 from stepsnet.integrations.optional import require
+from stepsnet.report.files import replace_file
 from stepsnet.report.html import check_place
 from stepsnet.report.palette import FAINT, GRID, INK, PAPER, SERIES
 
@@ -140,12 +140,7 @@ def heat_map(
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a .png, .svg or .pdf; the file appears whole or not at all."""
     path = check_picture(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(_printed(figure, path.suffix.lower()[1:]))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    replace_file(path, _printed(figure, path.suffix.lower()[1:]))
 
 
 def check_picture(path: Path) -> Path:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
 from stepsnet.errors import UsageError
+from stepsnet.report.files import replace_file
 from stepsnet.report.palette import FAINT, GRID, INK, PAPER
 
 STYLE = f"""
@@ -86,11 +86,5 @@ def check_place(path: Path) -> Path:
 
 def write(path: Path, document: str) -> Path:
     """The file appears whole or not at all."""
-    check_place(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(document, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    replace_file(check_place(path), document.encode())
     return path
