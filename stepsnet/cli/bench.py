@@ -94,8 +94,9 @@ def _check(args: argparse.Namespace) -> None:
     for option, kinds in ONLY_FOR.items():
         if getattr(args, option) not in (None, False) and args.what not in kinds:
             raise UsageError(f"--{option.replace('_', '-')} is for `stepsnet bench {' and '.join(kinds)}`, not for {args.what}.")
-    if args.table and args.models:
-        raise UsageError(f"--table {args.table} names its models itself; leave out {', '.join(args.models)}.")
+    chosen = [*args.models, *(f"--{option}" for option in ("depths", "widths") if getattr(args, option) is not None)]
+    if args.table and chosen:
+        raise UsageError(f"--table {args.table} names its models, depths and widths itself; leave out {', '.join(chosen)}.")
     args.models = args.models or DEFAULT_MODELS.get(args.what, [])
     if not args.models:
         raise UsageError(f"stepsnet bench {args.what} needs at least one model, such as steps_deit_tiny; `stepsnet models` lists them all.")

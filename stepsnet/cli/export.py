@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.integrations.export import FORMATS, at_size, export_model, has_batch_norms
 
     size = None if args.image_size is None else read_size(args.image_size)
-    model, stem, notes = find_model(args.model, ema=args.ema)
+    model, stem, notes = with_notes(args.model, ema=args.ema)
     model.eval()
     if size is not None:
         at_size(model, *size)
@@ -74,10 +74,10 @@ def read_size(text: str) -> tuple[int, int]:
     return sides[0], sides[-1]
 
 
-def find_model(given: str, *, ema: bool) -> tuple[Model, str, list[str]]:
+def with_notes(given: str, *, ema: bool) -> tuple[Model, str, list[str]]:
     """The model, a name for its file, and what the user should know about it."""
+    from stepsnet.cli.subjects import find_model, weights_file
     from stepsnet.errors import UsageError
-    from stepsnet.families import create_model, list_models, load_model
     from stepsnet.families.files import read_header
 
     place = Path(given)
@@ -86,14 +86,13 @@ def find_model(given: str, *, ema: bool) -> tuple[Model, str, list[str]]:
         return model, place.resolve().name, notes
     if ema:
         raise UsageError(f"--ema is for runs, which may keep an average of their weights; {given} is none.")
-    if given in list_models():
-        return create_model(given), given, [f"{given} is a registered name: its weights are random."]
-    if not place.is_file() and not place.suffix and place.parent == Path():
-        create_model(given)  # says so, with the nearest names
-    name = read_header(place)["name"]
+    file = weights_file(given)
+    if file is None:
+        return find_model(given), given, [f"{given} is a registered name: its weights are random."]
+    name = read_header(file)["name"]
     if "/" in name:
         raise UsageError(f"{place} is for {name.partition('/')[0]}, which is not exported: only classifiers and language models are.")
-    return load_model(place), place.stem, []
+    return find_model(given), file.stem, []
 
 
 def run_model(folder: Path, *, ema: bool) -> tuple[Model, list[str]]:

@@ -10,15 +10,18 @@ if TYPE_CHECKING:
 
 
 def weights_file(word: str) -> Path | None:
-    """The file a word stands for; None for a registered name. A word that is neither is answered with the nearest names."""
+    """The file a word stands for; None for a registered name, unless a run is called so. What is neither is answered in a sentence."""
     from stepsnet.errors import UsageError
     from stepsnet.families import get_variant, list_models
-    from stepsnet.training.rundir import WEIGHTS
+    from stepsnet.training.rundir import WEIGHTS, is_run
 
     path = Path(word).expanduser()
-    if word in list_models() or not path.exists():
-        get_variant(word)
+    if word in list_models() and not is_run(path):
         return None
+    if not path.exists():
+        if path.suffix or path.parent != Path():
+            raise UsageError(f"there is no file {path}, and no model or run of that name")
+        get_variant(word)  # says so, with the nearest names
     file = path / WEIGHTS if path.is_dir() else path
     if not file.is_file():
         raise UsageError(f"{path} has no {WEIGHTS}: it is no run, or one that is not finished yet.")

@@ -139,6 +139,9 @@ def test_out_gets_json_pictures_and_one_page(
         (["memory", "test_deit", "--rounds", "9"], ["--rounds is for"]),
         (["depth", "test_steps_deit", "--depths", "10"], ["8 blocks", "10 deep"]),
         (["depth", "test_deit", "--table", "5b"], ["leave out test_deit"]),
+        (["depth", "--table", "5b", "--depths", "12"], ["--table 5b names its models, depths and widths itself", "leave out --depths"]),
+        (["depth", "--table", "5a", "--widths"], ["leave out --widths"]),
+        (["speed", "gone.safetensors"], ["there is no file gone.safetensors"]),
         (["depth", "--batch", "4", "8"], ["one batch size"]),
     ],
 )
