@@ -136,8 +136,12 @@ def _overwritten(vitals: Vitals, design: Design) -> Iterator[Finding]:
 
 def _gradients(vitals: Vitals, design: Design) -> Iterator[Finding]:
     norms = [block.state_gradient for block in vitals.blocks]
+    if not any(norms):
+        what = "No gradient comes back from the head, as where its weights are zero: how gradients fare in the blocks cannot be said."
+        advice = "Before training a head of zeros may be meant so (timm's MLP-Mixer); then examine the model after a few steps."
+        yield Finding("no-gradient", "note", what, "‖∂L/∂z‖ at the last block is above 0", 0.0, 0.0, advice)
     if norms[-1] == 0:
-        return  # nothing comes back from the head: there is no ratio to speak of
+        return  # there is no ratio to speak of
     span = norms[0] / norms[-1]
     rule = f"‖∂L/∂z‖ at the first and the last block are within a factor of {LIMITS.gradient_span:g}"
     if span < 1 / LIMITS.gradient_span:

@@ -47,7 +47,7 @@ def find_blocks(model: nn.Module, *inputs: Any) -> list[FoundStack]:
     found = [stack for stack in stacks if stack.blocks]
     if not found:
         why = "no run of alike modules that return a tensor of the shape they were given"
-        raise UsageError(f"{type(model).__name__} has {why}; name its residual blocks yourself, as in blocks=model.layers")
+        raise UsageError(f"{type(model).__name__} has {why}; name its residual blocks yourself, from Python, as in blocks=model.layers")
     return found
 
 

@@ -2,7 +2,8 @@
 
 z_0 is what enters the first block and z_l what the l-th has made of it, always at full width: in a StepsNet the state after a block of
 step i is [y_i, x_{i+1} … x_n], the slices still waiting included (the raw x, whatever the join will do to them); in a ReverseStepsNet
-it is [y_1 … y_{i-1}, the channels that go on]. Every stage begins with a z_0 of its own.
+it is [the channels that go on, y_{i-1} … y_1], each channel where it was in z_0, though the output has them the other way round. Every
+stage begins with a z_0 of its own.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ class _Watch:
             if isinstance(net, StepsNet):
                 width = y.shape[dim]
                 return net.state(x[0], y), (Part(x[0], width, net.widths[-1] - width),)
-            return torch.cat((*(narrowed(part, dim) for part in done), y), dim), tuple(done)
+            rest = tuple(reversed(done))
+            return torch.cat((y, *(narrowed(part, dim) for part in rest)), dim), rest
 
         self.hooks.callback(net.register_forward_pre_hook(enter).remove)
         for number, step in enumerate(net.steps):

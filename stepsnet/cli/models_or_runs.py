@@ -17,12 +17,19 @@ SAMPLES = 8
 
 def load_any(name: str, seed: int = 0) -> Loaded:
     """The model that a word on the command line stands for, with inputs to run it on."""
+    from stepsnet.errors import UsageError, nearest
+    from stepsnet.families import list_models
     from stepsnet.integrations.foreign import is_foreign, load_foreign
     from stepsnet.training.rundir import is_run
 
     if is_foreign(name):
         return load_foreign(name, seed)
-    return load_run(Path(name)) if is_run(Path(name)) else _load_own(name, seed)
+    if is_run(Path(name)):
+        return load_run(Path(name))
+    if not Path(name).exists() and name not in list_models():
+        elsewhere = "`stepsnet models` lists ours, and models of timm and transformers are written timm:NAME and hf:TYPE"
+        raise UsageError(f"there is no model, run or file '{name}'{nearest(name, list_models())}; {elsewhere}")
+    return _load_own(name, seed)
 
 
 def load_run(folder: Path, *, ema: bool = False) -> Loaded:

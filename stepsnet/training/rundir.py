@@ -75,7 +75,10 @@ def read_config(folder: Path) -> TrainConfig:
         raise UsageError(f"{folder / CONFIG} is not JSON ({error}).") from error
     if not isinstance(values, dict):
         raise UsageError(f"{folder / CONFIG} is not a configuration, but {type(values).__name__}.")
-    return from_dict(TrainConfig, values)
+    try:
+        return from_dict(TrainConfig, values)
+    except UsageError as error:
+        raise UsageError(f"{folder / CONFIG} is no configuration that this stepsnet reads: {error}") from error
 
 
 def read_result(folder: Path) -> dict[str, Any]:

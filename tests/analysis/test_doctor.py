@@ -90,6 +90,12 @@ def test_exploding_gradients_are_found() -> None:
     assert named(diagnose(network(Block(16, keep=3.0, scale=1e-3) for _ in range(12)), x()))["gradients-explode"] == "severe"
 
 
+def test_a_head_of_zeros_is_noted_for_it_hides_the_gradients() -> None:
+    model = network(Block(16) for _ in range(4))
+    nn.init.zeros_(model[-1].weight)  # type: ignore[index]
+    assert named(diagnose(model, x(), trained=False)) == {"no-gradient": "note"}
+
+
 def stepped(join: Join, scale: float) -> nn.Module:
     """The first step makes y large, the fresh slice stays small."""
     steps = [Stack(Block(8, scale=scale) for _ in range(6)), Stack(Block(16) for _ in range(6))]

@@ -128,6 +128,11 @@ def test_channels_that_are_done_belong_to_it_too() -> None:
     assert found.activation_norms == pytest.approx([math.sqrt(4 * 5.0**2 + 2), math.sqrt(6)])
 
 
+def test_the_shortcut_of_a_reverse_network_is_followed_along_its_channels() -> None:
+    net = ReverseStepsNet([Stack([Scale(1.0)]), Stack([Scale(1.0)])], [6, 4])
+    assert gradient_flow(net, torch.randn(2, 3, 6), loss=total).dz == pytest.approx([1.0, 1.0])
+
+
 def test_a_module_list_of_your_own_has_a_flow() -> None:
     model = Foreign()
     found = gradient_flow(model, torch.randn(2, 3, 8), blocks=model.layers, loss=total)

@@ -71,6 +71,11 @@ def test_the_reverse_state_keeps_the_channels_that_are_done() -> None:
     assert shortcut_ratio(net, x).gamma == pytest.approx([0.5, ratio(x, last)])
 
 
+def test_the_reverse_state_has_each_channel_where_z_0_has_it() -> None:
+    net = ReverseStepsNet([Stack([Scale(1.0)]), Stack([Scale(1.0)]), Stack([Scale(1.0)])], [6, 4, 3])
+    assert shortcut_ratio(net, torch.randn(2, 7, 6)).cosine == pytest.approx([1.0] * 3)
+
+
 @pytest.mark.parametrize("name", ["test_steps_deit", "test_steps_swin", "test_steps_resnet", "test_deit"])
 def test_every_block_of_our_models_has_a_number(name: str) -> None:
     model = make(name)

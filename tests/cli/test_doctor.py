@@ -95,6 +95,8 @@ def test_a_model_of_timm(capsys: pytest.CaptureFixture[str]) -> None:
     ("word", "sentence"),
     [
         ("steps_deit_tinny", "nearest: steps_deit_tiny"),
+        ("vit_tiny_patch16_224", "models of timm and transformers are written timm:NAME and hf:TYPE"),
+        ("runs/none", "there is no model, run or file 'runs/none'"),
         pytest.param("timm:densenet121", "no run of alike modules", marks=needs_timm),
         pytest.param("hf:nothing", "no model type", marks=needs_transformers),
     ],
@@ -104,6 +106,12 @@ def test_a_mistake_is_answered_in_a_sentence(word: str, sentence: str, capsys: p
     said = capsys.readouterr().err
     assert sentence in said
     assert "Traceback" not in said
+
+
+def test_a_run_of_an_empty_configuration_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    assert main(["doctor", str(tmp_path)]) == 2
+    assert f"{tmp_path / 'config.json'} is no configuration" in capsys.readouterr().err
 
 
 def test_a_page_that_cannot_be_written_is_refused_before_the_examination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
