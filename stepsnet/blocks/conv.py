@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from stepsnet.blocks.conv_kernels import ConvAndNorm
 from stepsnet.blocks.linear import Conv2d
 
 
@@ -23,6 +24,10 @@ class BasicBranch(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.act(self.bn1(self.conv1(x)))
         return self.bn2(self.conv2(x))
+
+    def layers(self) -> tuple[ConvAndNorm, ...]:
+        """Its convolutions, each with its norm; between them is ReLU."""
+        return (self.conv1, self.bn1), (self.conv2, self.bn2)
 
 
 class BottleneckBranch(nn.Module):
@@ -44,6 +49,10 @@ class BottleneckBranch(nn.Module):
         x = self.act(self.bn1(self.conv1(x)))
         x = self.act(self.bn2(self.conv2(x)))
         return self.bn3(self.conv3(x))
+
+    def layers(self) -> tuple[ConvAndNorm, ...]:
+        """Its convolutions, each with its norm; between them is ReLU."""
+        return (self.conv1, self.bn1), (self.conv2, self.bn2), (self.conv3, self.bn3)
 
 
 class ZeroBatchNorm2d(nn.BatchNorm2d):

@@ -40,10 +40,15 @@ def applies(x: Tensor, *layers: nn.Module) -> bool:
     )
 
 
+def watched(module: nn.Module) -> bool:
+    """Whether somebody sees what goes in or comes out of it, or has replaced the way it computes."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks) or "forward" in vars(module)
+
+
 def untouched(layer: nn.Module) -> bool:
     """Whether nobody watches or has replaced this linear layer, or its weights, or the way it computes."""
-    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    if type(layer) is not Linear or any(hooks) or "forward" in vars(layer):
+    if type(layer) is not Linear or watched(layer):
         return False
     return type(layer.weight) in ORDINARY and type(layer.bias) in ORDINARY
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from stepsnet.errors import UsageError
@@ -48,7 +49,8 @@ def load_weights(model: Model, path: str | Path, *, mmap: bool = False) -> None:
     """Fill a model from a file of ours or from a plain safetensors state dict; what does not fit is named.
 
     With `mmap`, a model on the meta device gets weights that lie in the file: nothing is copied, processes share its pages, and what
-    one changes, in training say, becomes its own page by page. The file may be deleted or replaced, as `save_model` does, while the
+    one changes, in training say, becomes its own page by page; they are laid out as in the file, not channels-last where a model would have
+    them so. The file may be deleted or replaced, as `save_model` does, while the
     model lives; it must not be overwritten in place.
     """
     read_header(path, ours=False)
@@ -71,8 +73,10 @@ def load_weights(model: Model, path: str | Path, *, mmap: bool = False) -> None:
 
 def put_weights(model: Model, weights: Mapping[str, Tensor]) -> None:
     """Copy weights that fit into a model; one on the meta device takes on their device and type."""
-    if any(tensor.is_meta for tensor in model.state_dict().values()):
-        model.load_state_dict({key: tensor.clone() for key, tensor in weights.items()}, assign=True)
+    own = model.state_dict()
+    if any(tensor.is_meta for tensor in own.values()):
+        laid_out = {key: torch.empty_like(own[key], dtype=tensor.dtype, device=tensor.device) for key, tensor in weights.items()}
+        model.load_state_dict({key: room.copy_(weights[key]) for key, room in laid_out.items()}, assign=True)
     else:
         model.load_state_dict(weights)
 

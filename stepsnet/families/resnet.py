@@ -1,4 +1,4 @@
-"""ResNet (arXiv 1512.03385) and Steps-ResNet (Table 12). Maps are (B, C, H, W), on processors channels-last in memory."""
+"""ResNet (arXiv 1512.03385) and Steps-ResNet (Table 12). Maps are (B, C, H, W), in memory channels-last like the weights."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from stepsnet.blocks import conv_kernels
 from stepsnet.blocks.conv import BasicBranch, BottleneckBranch
 from stepsnet.blocks.designs import ResidualLike, ResidualPart
 from stepsnet.blocks.embed import check_picture
 from stepsnet.blocks.linear import Conv2d
-from stepsnet.blocks.residual import DropPath, Place
+from stepsnet.blocks.residual import DropPath, Place, Residual
 from stepsnet.cost import Cost, formulas
 from stepsnet.families.build import Net, NetBuilder, picture_sides
 from stepsnet.families.plans import PlanLike, check_width, resolve_plans
@@ -32,7 +33,12 @@ class Block(nn.Module):
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.conv(x))
+        part = self.conv
+        if not self.training and type(part) is Residual and isinstance(part.branch, BasicBranch | BottleneckBranch):
+            layers, around = part.branch.layers(), (part, *part.children(), part.branch.act, self.act)
+            if conv_kernels.applies(x, *layers, around=around):
+                return conv_kernels.add_branch(x, layers, shortcut=x)
+        return self.act(part(x))
 
 
 class DownsamplingBlock(nn.Module):
@@ -50,7 +56,17 @@ class DownsamplingBlock(nn.Module):
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.shortcut(x) + self.drop_path(self.branch(x)))
+        layers, around = self.branch.layers(), (*self.children(), self.branch.act)
+        if not self.training and conv_kernels.applies(x, *layers, around=around):
+            return conv_kernels.add_branch(x, layers, self._shortcut(x))
+        return self.act(self._shortcut(x) + self.drop_path(self.branch(x)))
+
+    def _shortcut(self, x: Tensor) -> Tensor:
+        if len(self.shortcut):
+            conv, norm = self.shortcut
+            if conv_kernels.applies(x, (conv, norm)):
+                return conv_kernels.convolve(x, (conv, norm), relu=False)
+        return self.shortcut(x)
 
 
 class Stage(nn.Module):
@@ -119,21 +135,27 @@ class ResNet(VisionModel):
         self.num_features = stream
         self.feature_info = FeatureInfo.of(features)
         self.reset_classifier(num_classes, global_pool)
+        # Weights lie as the maps do, or oneDNN lays them out anew in every pass. (torch's stubs know the argument for tensors alone.)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def stem_names(self) -> tuple[str, ...]:
         return ("stem.",)
 
     def intermediates(self, x: Tensor, indices: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
         check_picture(x, self.input_size[0], 1)
-        if x.device.type == "cpu":  # convolutions keep the layout of what they get, and oneDNN's are a fifth faster this way
-            x = x.contiguous(memory_format=torch.channels_last)
-        x = self.stem(x)
+        x = self._stem(x.contiguous(memory_format=torch.channels_last))  # convolutions keep the layout of what they get
         maps = []
         for index, stage in enumerate(self.stages):
             x = stage(x)
             if index in indices:
                 maps.append(x)
         return x, maps
+
+    def _stem(self, x: Tensor) -> Tensor:
+        conv, norm, act, pool = self.stem
+        if not self.training and conv_kernels.applies(x, (conv, norm), around=(self.stem, act)):
+            return pool(conv_kernels.convolve(x, (conv, norm), relu=True))
+        return self.stem(x)
 
     def cut_after(self, feature: int) -> None:
         self.stages = self.stages[: feature + 1]

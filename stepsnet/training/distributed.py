@@ -167,6 +167,8 @@ def _shard(build: Callable[[str | None], nn.Module], processes: Processes, seed:
     from torch.distributed.fsdp import fully_shard
 
     model = build("meta")
+    for parameter in model.parameters():
+        parameter.data = parameter.data.contiguous()  # FSDP knows no other layout
     mesh = init_device_mesh(processes.device.type, (processes.world,))
     for block in getattr(model, "blocks_in_order", list)():
         fully_shard(block, mesh=mesh)
@@ -177,7 +179,7 @@ def _shard(build: Callable[[str | None], nn.Module], processes: Processes, seed:
     source = build(None) if processes.first else None
     whole = (model_tensors(source) | dict(source.named_buffers())) if source is not None else {}
     for name, tensor in (model_tensors(model) | dict(model.named_buffers())).items():
-        start = whole[name].detach() if processes.first else torch.empty(tensor.shape, dtype=tensor.dtype)
+        start = whole[name].detach().contiguous() if processes.first else torch.empty(tensor.shape, dtype=tensor.dtype)
         message = start.to(processes.device)
         dist.broadcast(message, src=0)
         fill(tensor, message)
