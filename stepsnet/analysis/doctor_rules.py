@@ -177,9 +177,9 @@ def _idle(vitals: Vitals, about: Circumstances) -> Iterator[Finding]:
     many = share > LIMITS.idle_share
     effect = "" if vitals.without_idle is None else f"; left out all together, they change the output by {100 * vitals.without_idle:.2g} %"
     what = f"{_blocks(vitals.idle)} of {len(vitals.blocks)} change what they are given by less than {100 * LIMITS.idle:g} %{effect}."
-    advice = "These blocks could be removed. " + (
-        "The depth is not used: spend it on width, or on steps of growing width." if many else "So few are no reason to change the design."
-    )
+    spare = vitals.without_idle is not None and vitals.without_idle < LIMITS.spare
+    advice = "These blocks could be removed. " if spare else "One by one they do little, but the network needs them together. "
+    advice += "The depth is hardly used: spend it on width, or on steps of growing width." if many else "So few are no reason to change."
     rule = f"‖z_l − z_(l−1)‖ / ‖z_(l−1)‖ is at least {LIMITS.idle:g} in {100 * (1 - LIMITS.idle_share):g} % of the blocks"
     change = {"plan": "3", "join": "matched"} if many and not about.design.steps else {}
     severity: Severity = "warning" if many else "note"

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from stepsnet.analysis.doctor import Diagnosis
     from stepsnet.integrations.foreign import Loaded
 
@@ -74,7 +76,7 @@ def examine(patient: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, 
     from stepsnet.training.rundir import read_config
 
     def advise(changes: Mapping[str, str]) -> str:
-        return _for_model(patient, changes) if folder is None else _for_run(folder, changes)
+        return _for_model(patient, changes) if folder is None else _for_run(folder, patient.model, changes)
 
     diagnosis = diagnose(
         patient.model, *patient.inputs, loss=patient.loss, name=patient.name, weights=patient.weights, data=patient.data,
@@ -88,7 +90,7 @@ def examine(patient: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, 
     return diagnosis.with_findings(more, advise), curves
 
 
-def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
+def _for_run(folder: Path, model: nn.Module, changes: Mapping[str, str]) -> str:
     """The command that trains the same once more with the changes; what the run itself had changed of its recipe stays."""
     from stepsnet.cli.train import dotted
     from stepsnet.training.recipes import RECIPES, get_recipe
@@ -98,6 +100,8 @@ def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
     config = read_config(folder)
     names = {"residual": "model_args.residual", "clip": "optim.clip"}
     new = {names.get(key, key): value or f"{config.lr / 3:.2g}" for key, value in changes.items()}  # "lr" without a value: lower
+    if "plan" in changes and config.plan is not None:
+        new |= {f"model_args.{key}": value for key, value in _cut_from(model).items()}
     if config.recipe not in RECIPES:
         return "with " + " ".join(f"{key}={value}" for key, value in new.items())
     usual, own = dotted(to_dict(get_recipe(config.recipe))), dotted(to_dict(config))
@@ -107,14 +111,28 @@ def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
 
 
 def _for_model(patient: Loaded, changes: Mapping[str, str]) -> str:
+    """The call that makes the same model with the changes."""
     from stepsnet.analysis.doctor_rules import advise_in_python
+    from stepsnet.families import get_variant
 
-    name = getattr(patient.model, "default_cfg", {}).get("architecture") if patient.family else None
+    made_from = getattr(patient.model, "default_cfg", {}) if patient.family else {}
     known = {key: value for key, value in changes.items() if key in ("plan", "join", "residual")}
-    if name is None or not known:
+    if not made_from or not known:
         return advise_in_python(changes)
-    words = ", ".join(f"{key}={value}" if value.isdigit() else f'{key}="{value}"' for key, value in known.items())
-    return f'stepsnet.create_model("{name}", {words})'
+    name, usual = made_from["architecture"], get_variant(made_from["architecture"]).options
+    own = {key: value for key, value in made_from["options"].items() if usual.get(key) != value and key not in changes}
+    sizes = _cut_from(patient.model) if "plan" in changes and made_from["options"].get("plan") != usual.get("plan") else {}
+    words = [
+        f'{key}="{value}"' if isinstance(value, str) and not value.isdigit() else f"{key}={value}"
+        for key, value in (own | sizes | known).items()
+    ]
+    return f'stepsnet.create_model("{name}", {", ".join(words)})'
+
+
+def _cut_from(model: nn.Module) -> dict[str, str]:
+    """Width and blocks that a number of steps is cut from: those of a plain stack whose plan says so itself, not those of its name."""
+    plans = getattr(model, "plans", ())
+    return {"embed_dim": str(plans[0].width), "depth": str(plans[0].blocks)} if len(plans) == 1 else {}
 
 
 def _print(diagnosis: Diagnosis, trained: bool | None) -> None:

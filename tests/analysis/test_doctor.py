@@ -155,6 +155,20 @@ def test_blocks_that_do_nothing_could_be_removed() -> None:
     assert "Blocks 5–8 of 8" in finding.what
     assert found.vitals.without_idle is not None
     assert 0 < found.vitals.without_idle < 1e-3
+    assert "could be removed" in finding.advice
+
+
+def test_blocks_that_do_little_each_and_much_together_could_not_be_removed() -> None:
+    class Shift(Block):
+        """Adds the same small thing each time."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + 0.009 * x.detach().abs().mean() + 0 * super().forward(x)
+
+    found = diagnose(nn.Sequential(nn.Linear(6, 16), *(Shift(16) for _ in range(20)), nn.Linear(16, 4)), x(), trained=True)
+    finding = next(each for each in found.findings if each.name == "depth-unused")
+    assert len(found.vitals.idle) == 20
+    assert "needs them together" in finding.advice
 
 
 def test_quiet_branches_are_no_fault_before_training() -> None:

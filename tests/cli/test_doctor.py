@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import stepsnet
+from stepsnet.cli.doctor import _for_model, _for_run
 from stepsnet.cli.main import main
+from stepsnet.cli.models_or_runs import load_any
 
 needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
 needs_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
@@ -83,6 +85,23 @@ def test_an_ill_model_is_told_what_to_create(monkeypatch: pytest.MonkeyPatch, ca
     said = capsys.readouterr().out
     assert "Needs attention: 1 warning." in said
     assert 'stepsnet.create_model("test_deit", plan=3, join="matched")' in said
+
+
+@pytest.mark.parametrize("changes", [{"plan": "3", "join": "matched"}, {"join": "matched"}, {"residual": "rezero"}])
+def test_what_to_create_is_the_model_at_hand_with_the_change(changes: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    stepsnet.save_model(stepsnet.create_model("test_deit", plan="24x9", embed_dim=24, num_classes=3), path)
+    model = eval(_for_model(load_any(str(path)), changes), {"stepsnet": stepsnet})  # what a user would paste
+    assert model.num_classes == 3
+    assert model.plan == ("12x10, 16x5, 24x4" if "plan" in changes else "24x9")
+    assert changes.items() <= {key: str(value) for key, value in model.default_cfg["options"].items()}.items()
+
+
+def test_a_run_is_cut_into_steps_from_the_blocks_it_had(tmp_path: Path) -> None:
+    words = ["model=test_deit", "plan=16x6", "model_args.embed_dim=16", "iters=1", "batch_size=4", "eval.every=0", "eval.batch_size=360"]
+    assert main(["train", "digits", *words, "workers=0", f"out={tmp_path / 'run'}"]) == 0
+    command = _for_run(tmp_path / "run", load_any(str(tmp_path / "run")).model, {"plan": "3", "join": "matched"})
+    assert {"plan=3", "model_args.embed_dim=16", "model_args.depth=6"} <= set(command.split())
 
 
 @needs_timm
