@@ -100,8 +100,9 @@ def random_class_loss(output: Tensor, seed: int = 0) -> Tensor:
 
 def check_loss(value: Tensor) -> Tensor:
     """A loss that can be differentiated."""
-    if value.dim() or not value.requires_grad:
-        raise UsageError(f"the loss must be a scalar that depends on the model, not {tuple(value.shape)} of {value.dtype}")
+    if not isinstance(value, Tensor) or value.dim() or not value.requires_grad:
+        given = f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+        raise UsageError(f"the loss must be a scalar that depends on the model, not {given}")
     return value
 
 

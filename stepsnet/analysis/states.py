@@ -80,7 +80,7 @@ def watch_blocks(
     with ExitStack() as hooks:
         watch = _Watch(visit, begin, hooks)
         if blocks is not None:
-            watch.list(list(blocks), channel_dim)
+            watch.list(check_blocks(blocks), channel_dim)
         elif nets := macro_nets(model):
             for net in nets:
                 watch.net(net)
@@ -90,6 +90,15 @@ def watch_blocks(
         yield
         if not watch.number:
             raise UsageError(f"the pass went through none of the blocks: {type(model).__name__} does not call them")
+
+
+def check_blocks(blocks: Iterable[nn.Module]) -> list[nn.Module]:
+    """The blocks that somebody has named, or a sentence if they are none."""
+    found = list(blocks) if isinstance(blocks, Iterable) else []
+    if not found or not all(isinstance(block, nn.Module) for block in found):
+        given = "empty" if isinstance(blocks, Iterable) and not found else f"{type(blocks).__name__} {str(blocks)[:40]!r}"
+        raise UsageError(f"blocks is {given}; give the modules whose outputs are the states of the network, in order, as model.layers")
+    return found
 
 
 def macro_nets(model: nn.Module) -> list[Net]:
@@ -164,12 +173,12 @@ class _Watch:
 
     def list(self, blocks: list[nn.Module], channel_dim: int | None) -> None:
         """Blocks of any network, each of which takes the state and returns it."""
-        if not blocks:
-            raise UsageError("blocks is empty; give the modules whose outputs are the states of the network, in order")
         start: list[Tensor] = []
         before: list[Tensor] = []
 
         def dim_of(z: Tensor) -> int:
+            if channel_dim is not None and not -z.dim() <= channel_dim < z.dim():
+                raise UsageError(f"channel_dim is {channel_dim}, but the states of the blocks have the shape {tuple(z.shape)}")
             return channel_dim if channel_dim is not None else 1 if z.dim() == 4 else -1
 
         def enter_block(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -96,7 +97,7 @@ def _transformers(what: str, seed: int) -> Loaded:
     import_torchvision_if_there()
     library = require("transformers", extra="transformers")
     if Path(what).is_dir() or "/" in what:
-        model, weights, trained, cut = _saved(library, what), "weights from its folder", None, ""
+        (model, weights), trained, cut = _saved(library, what), None, ""
     else:
         config, cut = _configuration(library, what)
         model = library.AutoModel.from_config(config)
@@ -113,15 +114,33 @@ def import_torchvision_if_there() -> None:
         return
 
 
-def _saved(library: ModuleType, folder: str) -> nn.Module:
-    """Weights are read from safetensors only: a pickled file can run code."""
+def _saved(library: ModuleType, folder: str) -> tuple[nn.Module, str]:
+    """A model and where its weights are from. They are read from safetensors only: a pickled file can run code."""
     if not (Path(folder) / "config.json").is_file():
         raise UsageError(f"there is no config.json in {folder}, so it is no folder of transformers; nothing is downloaded")
+    how = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
     try:
-        model: nn.Module = library.AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+        with _quietly(library):
+            model, found = library.AutoModel.from_pretrained(folder, **how)
     except (OSError, ValueError) as error:
         raise UsageError(f"transformers cannot read a model from {folder}: {_first_line(error)}") from error
-    return model
+    absent, all_of_them = len(found["missing_keys"]), len(model.state_dict())
+    return model, "weights from its folder" + (f", but for {absent} of {all_of_them}, newly made" if absent else "")
+
+
+@contextmanager
+def _quietly(library: ModuleType) -> Iterator[None]:
+    """Without the bars and reports of transformers, of which what matters is said in a word."""
+    logging = library.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _configuration(library: ModuleType, kind: str) -> tuple[Any, str]:

@@ -225,6 +225,11 @@ def test_a_loss_without_gradient_is_refused() -> None:
         diagnose(network(Block(16) for _ in range(3)), x(), loss=lambda: torch.zeros(()))
 
 
+def test_a_loss_that_is_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="not NoneType"):
+        diagnose(network(Block(16) for _ in range(3)), x(), loss=lambda: None)  # type: ignore[arg-type, return-value]
+
+
 def test_a_frozen_network_can_be_examined() -> None:
     model = network(Block(16) for _ in range(3)).requires_grad_(False)
     blocks = diagnose(model, x()).vitals.blocks

@@ -186,6 +186,21 @@ class InPlace(nn.Module):
         return x.mul_(2.0)
 
 
+@pytest.mark.parametrize(
+    ("blocks", "sentence"),
+    [("layers", "blocks is str 'layers'"), (["layers.0"], "blocks is list"), (Scale(1.0), "blocks is Scale"), ([], "blocks is empty")],
+)
+def test_blocks_that_are_no_modules_are_refused(blocks: Any, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        shortcut_ratio(nn.Sequential(Scale(2.0)), torch.randn(2, 8), blocks=blocks)
+
+
+def test_a_dimension_that_the_states_do_not_have_is_refused() -> None:
+    model = nn.Sequential(Scale(2.0))
+    with pytest.raises(UsageError, match=r"channel_dim is 7, .* shape \(2, 8\)"):
+        shortcut_ratio(model, torch.randn(2, 8), blocks=model, channel_dim=7)
+
+
 def test_blocks_out_of_order_are_refused() -> None:
     net = nn.Sequential(Scale(2.0), Scale(2.0))
     with pytest.raises(UsageError, match="in the order"):

@@ -54,6 +54,19 @@ def test_a_saved_folder_of_transformers_keeps_its_weights(tmp_path: Path) -> Non
     assert found.inputs[0].shape == (foreign.TEXTS, foreign.TOKENS)
 
 
+def test_weights_that_a_folder_does_not_have_are_counted_and_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 32}
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=50, **shape)).save_pretrained(tmp_path)
+    kept = {key: weight for key, weight in load_file(tmp_path / "model.safetensors").items() if "layers.1.mlp" not in key}
+    save_file(kept, tmp_path / "model.safetensors", {"format": "pt"})
+    capfd.readouterr()
+    assert load_foreign(f"hf:{tmp_path}").weights == "weights from its folder, but for 3 of 20, newly made"
+    assert capfd.readouterr() == ("", "")
+
+
 def test_pictures_for_a_vision_model_of_transformers(tmp_path: Path) -> None:
     import transformers
     config = transformers.ViTConfig(image_size=32, patch_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
