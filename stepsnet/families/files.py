@@ -48,10 +48,9 @@ def save_model(model: Model, path: str | Path, weights: Mapping[str, Tensor] | N
 def load_weights(model: Model, path: str | Path, *, mmap: bool = False) -> None:
     """Fill a model from a file of ours or from a plain safetensors state dict; what does not fit is named.
 
-    With `mmap`, a model on the meta device gets weights that lie in the file: nothing is copied, processes share its pages, and what
-    one changes, in training say, becomes its own page by page; they are laid out as in the file, not channels-last where a model would have
-    them so. The file may be deleted or replaced, as `save_model` does, while the
-    model lives; it must not be overwritten in place.
+    With `mmap`, a model on the meta device gets weights that lie in the file: nothing is copied but what the model lays out otherwise
+    (ResNet's convolutions, channels-last), processes share its pages, and what one changes, in training say, becomes its own page by
+    page. The file may be deleted or replaced, as `save_model` does, while the model lives; it must not be overwritten in place.
     """
     read_header(path, ours=False)
     weights = safetensors.torch.load_file(path)
@@ -66,7 +65,7 @@ def load_weights(model: Model, path: str | Path, *, mmap: bool = False) -> None:
         if tensor.shape != own[key].shape:
             raise UsageError(f"{fits}: its {key} is {tuple(tensor.shape)}, the model's {tuple(own[key].shape)}")
     if mmap and all(tensor.is_meta for tensor in own.values()):
-        model.load_state_dict(weights, assign=True)
+        model.load_state_dict({key: t if own[key].is_contiguous() else _laid_out(t, own[key]) for key, t in weights.items()}, assign=True)
     else:
         put_weights(model, weights)
 
@@ -75,10 +74,14 @@ def put_weights(model: Model, weights: Mapping[str, Tensor]) -> None:
     """Copy weights that fit into a model; one on the meta device takes on their device and type."""
     own = model.state_dict()
     if any(tensor.is_meta for tensor in own.values()):
-        laid_out = {key: torch.empty_like(own[key], dtype=tensor.dtype, device=tensor.device) for key, tensor in weights.items()}
-        model.load_state_dict({key: room.copy_(weights[key]) for key, room in laid_out.items()}, assign=True)
+        model.load_state_dict({key: _laid_out(tensor, own[key]) for key, tensor in weights.items()}, assign=True)
     else:
         model.load_state_dict(weights)
+
+
+def _laid_out(tensor: Tensor, own: Tensor) -> Tensor:
+    """A copy that lies in memory as the model's own does."""
+    return torch.empty_like(own, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def read_header(path: str | Path, ours: bool = True) -> dict[str, str]:
