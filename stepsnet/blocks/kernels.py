@@ -77,8 +77,15 @@ def _readable_mlp(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> 
 def _to_differentiate_again(function: Callable[..., Tensor], inputs: Sequence[Tensor], dy: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients as autograd finds them through the readable code: a kernel's own could not be differentiated once more."""
     wanted = [x for x in inputs if x.requires_grad]
-    found = iter(torch.autograd.grad(function(*inputs), wanted, dy, create_graph=True))
+    with torch.enable_grad():
+        y = function(*inputs)
+    found = iter(torch.autograd.grad(y, wanted, dy, create_graph=torch.is_grad_enabled()))
     return tuple(next(found) if x.requires_grad else None for x in inputs)
+
+
+def _batched(dy: Tensor) -> bool:
+    """Whether this is many gradients at once (`is_grads_batched`), which no buffer here has room for."""
+    return torch._C._functorch.is_legacy_batchedtensor(dy) or torch._C._functorch.is_batchedtensor(dy)
 
 
 def _mlp_pieces(rows: int, hidden: int, itemsize: int) -> list[slice]:
@@ -111,7 +118,7 @@ class _Mlp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, hidden, w1, b1, w2, b2 = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or _batched(dy):
             return _to_differentiate_again(_readable_mlp, (x, w1, b1, w2, b2), dy)
         pieces = _mlp_pieces(len(x), len(w1), x.itemsize)
         dx, dw1, dw2, db1 = torch.empty_like(x), torch.empty_like(w1), torch.empty_like(w2), w1.new_zeros(len(w1))
@@ -202,7 +209,7 @@ class _BiasedAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         qkv, bias = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or _batched(dy):
             return _to_differentiate_again(_readable_attention, (qkv, bias), dy)
         G, N, _, H, D = qkv.shape
         pieces = _window_pieces(G, bias)

@@ -192,3 +192,14 @@ def test_derivatives_in_forward_mode_take_the_readable_code() -> None:
     assert y.tangent is not None
     expected = torch.func.jvp(mlp, (x,), (torch.ones_like(x),))[1]
     torch.testing.assert_close(y.tangent, expected)
+
+
+@pytest.mark.parametrize("layer", [Mlp(6, 24), WindowAttention(6, 2, window=4, shifted=True)], ids=["mlp", "attention"])
+def test_many_gradients_at_once(layer: Mlp | WindowAttention, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "PIECE_BYTES", 2**8)
+    lively(layer)
+    x = torch.randn(2, 8, 8, 6, dtype=torch.float64, requires_grad=True)
+    y, directions = layer(x), torch.randn(3, 2, 8, 8, 6, dtype=torch.float64)
+    (together,) = torch.autograd.grad(y, x, directions, is_grads_batched=True, retain_graph=True)
+    single = [torch.autograd.grad(y, x, direction, retain_graph=True)[0] for direction in directions]
+    torch.testing.assert_close(together, torch.stack(single))
