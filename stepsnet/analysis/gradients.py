@@ -98,8 +98,8 @@ def random_class_loss(output: Tensor, seed: int = 0) -> Tensor:
     return nn.functional.cross_entropy(wide(output).reshape(-1, output.shape[-1]), classes.reshape(-1))
 
 
-def check_loss(value: Tensor) -> Tensor:
-    """A loss that can be differentiated."""
+def check_loss(value: Any) -> Tensor:
+    """A loss that can be differentiated; whatever a function of the user's has returned."""
     if not isinstance(value, Tensor) or value.dim() or not value.requires_grad:
         given = f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
         raise UsageError(f"the loss must be a scalar that depends on the model, not {given}")

@@ -92,8 +92,8 @@ def watch_blocks(
             raise UsageError(f"the pass went through none of the blocks: {type(model).__name__} does not call them")
 
 
-def check_blocks(blocks: Iterable[nn.Module]) -> list[nn.Module]:
-    """The blocks that somebody has named, or a sentence if they are none."""
+def check_blocks(blocks: Any) -> list[nn.Module]:
+    """The blocks that somebody has named, or a sentence if what was given is none."""
     found = list(blocks) if isinstance(blocks, Iterable) else []
     if not found or not all(isinstance(block, nn.Module) for block in found):
         given = "empty" if isinstance(blocks, Iterable) and not found else f"{type(blocks).__name__} {str(blocks)[:40]!r}"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from stepsnet.analysis.doctor import Diagnosis
     from stepsnet.integrations.foreign import Loaded
+    from stepsnet.macro.plan import StepPlan
 
 SUMMARY = "examine a model or a run: shortcut, gradients, depth, joins, and what to change"
 DESCRIPTION = """\
@@ -131,7 +132,7 @@ def _for_model(patient: Loaded, changes: Mapping[str, str]) -> str:
 
 def _cut_from(model: nn.Module) -> dict[str, str]:
     """Width and blocks that a number of steps is cut from: those of a plain stack whose plan says so itself, not those of its name."""
-    plans = getattr(model, "plans", ())
+    plans: tuple[StepPlan, ...] = getattr(model, "plans", ())
     return {"embed_dim": str(plans[0].width), "depth": str(plans[0].blocks)} if len(plans) == 1 else {}
 
 

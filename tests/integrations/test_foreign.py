@@ -58,8 +58,10 @@ def test_weights_that_a_folder_does_not_have_are_counted_and_nothing_is_printed(
     import transformers
     from safetensors.torch import load_file, save_file
 
-    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 32}
-    transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=50, **shape)).save_pretrained(tmp_path)
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, intermediate_size=32
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
     kept = {key: weight for key, weight in load_file(tmp_path / "model.safetensors").items() if "layers.1.mlp" not in key}
     save_file(kept, tmp_path / "model.safetensors", {"format": "pt"})
     capfd.readouterr()

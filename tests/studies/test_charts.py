@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from stepsnet.studies.charts import differences, gamma_over_depth, loss_over_blocks
+from stepsnet.studies.charts import Charts, differences, gamma_over_depth, loss_over_blocks
 from stepsnet.studies.registered import drops, paths
 from stepsnet.studies.results import Results
 from stepsnet.studies.study import Cell
 from tests.studies import toy
 
 
-def note(charts: object) -> str:
-    ((_, figure),) = charts  # type: ignore[misc]
+def note(charts: Charts) -> str:
+    ((_, figure),) = charts
     return str(figure.axes[0].get_title(loc="left")).replace("\n", " ")
 
 
