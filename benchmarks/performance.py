@@ -61,6 +61,7 @@ COMMANDS = {
     "bf16_training": "stepsnet bench speed deit_tiny --against eager --dtype bf16 --batch 8 --mode training --rounds 7",
     "compiled": "stepsnet bench speed swin_tiny --against timm --compile --batch 8 --rounds 7",
     "exported": "stepsnet bench speed swin_tiny deit_small --against timm onnxruntime openvino --batch 8 --rounds 7",
+    "exported_steps": "stepsnet bench speed deit_tiny steps_deit_tiny swin_tiny steps_swin_tiny --against openvino --batch 8 --rounds 7",
     "exported_folded": "stepsnet bench speed resnet50 --against timm onnxruntime openvino --fold --batch 8 --rounds 7",
     "growth": "stepsnet bench depth deit_tiny steps_deit_tiny --batch 4 --rounds 7",
     "growth_training": "stepsnet bench depth deit_tiny steps_deit_tiny --mode training --batch 2 --rounds 7 --widths",
