@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.nn.modules import module as module_hooks
 
 from stepsnet.blocks.linear import Linear
 
@@ -41,9 +42,9 @@ def applies(x: Tensor, *layers: nn.Module) -> bool:
 
 
 def watched(module: nn.Module) -> bool:
-    """Whether somebody sees what goes in or comes out of it, or has replaced the way it computes."""
+    """Whether somebody sees what goes in or comes out of it, or of all modules, or has replaced the way it computes."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks) or "forward" in vars(module)
+    return any(hooks) or "forward" in vars(module) or module_hooks._has_any_global_hook()
 
 
 def untouched(layer: nn.Module) -> bool:

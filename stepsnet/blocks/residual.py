@@ -32,8 +32,13 @@ class DropPath(nn.Module):
         super().__init__()
         self.rate = rate
 
+    @property
+    def idle(self) -> bool:
+        """Whether everything passes as it is."""
+        return self.rate == 0.0 or not self.training
+
     def forward(self, x: Tensor) -> Tensor:
-        if self.rate == 0.0 or not self.training:
+        if self.idle:
             return x
         keep = 1.0 - self.rate
         return x * x.new_empty((x.shape[0],) + (1,) * (x.dim() - 1)).bernoulli_(keep).div_(keep)

@@ -39,7 +39,8 @@ def compile_blocks(model: AnyModel, *, backend: str | Callable[..., Any] = "indu
     """Compile every residual block of a model, in place; returns the model. Names of weights and files stay as they are.
 
     The time it takes, at the first call, grows with the number of kinds of blocks and hardly with the depth. `dynamic` is
-    `torch.compile`'s: by default a second batch size makes code for all batch sizes, with True the first does already.
+    `torch.compile`'s: by default a second batch size makes code for all batch sizes, with True the first does already. Maps of
+    another height or width are compiled anew.
     """
     from torch._dynamo import config  # takes a second to import
 
@@ -51,7 +52,21 @@ def compile_blocks(model: AnyModel, *, backend: str | Callable[..., Any] = "indu
     setattr(config, limit, max(getattr(config, limit), VARIANTS_OF_A_KIND * kinds))
     for block in blocks:
         block.compile(backend=backend, dynamic=dynamic)
+        if block._compiled_call_impl is not None:
+            block._compiled_call_impl = _only_batches_vary(block._compiled_call_impl)
     return model
+
+
+def _only_batches_vary(compiled: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The stages of a network have maps of different sizes. The compiler would take that for one size that varies, and then work out
+    the windows of a Swin in symbols, which takes many minutes."""
+
+    def call(x: Tensor, *context: Any) -> Tensor:
+        if x.dim() == 4 and not torch.compiler.is_compiling():
+            torch._dynamo.mark_static(x, [1, 2, 3])
+        return compiled(x, *context)
+
+    return call
 
 
 def _share_drop_paths(model: nn.Module) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from stepsnet.blocks import conv_kernels
+from stepsnet.blocks import conv_kernels, kernels
 from stepsnet.blocks.conv import BasicBranch, BottleneckBranch
 from stepsnet.blocks.designs import ResidualLike, ResidualPart
 from stepsnet.blocks.embed import check_picture
@@ -24,6 +24,17 @@ from stepsnet.macro import Join, StepPlan
 Branch = type[BasicBranch] | type[BottleneckBranch]
 
 
+def layers_to_fuse(
+    x: Tensor, branch: nn.Module, drop_path: nn.Module, act: nn.Module, around: tuple[nn.Module, ...] = ()
+) -> tuple[conv_kernels.ConvAndNorm, ...]:
+    """The layers of a branch if ReLU(shortcut + branch(x)) may run as a few calls of oneDNN; none where parts are watched or changed."""
+    if not isinstance(branch, BasicBranch | BottleneckBranch) or type(branch) not in (BasicBranch, BottleneckBranch):
+        return ()
+    idle = type(drop_path) is DropPath and drop_path.idle
+    ready = idle and conv_kernels.applies(x, *branch.layers(), acts=(branch.act, act), around=(branch, drop_path, *around))
+    return branch.layers() if ready else ()
+
+
 class Block(nn.Module):
     """ReLU(x + R(x)); the norms are inside the branch, so the residual part has none of its own."""
 
@@ -34,9 +45,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         part = self.conv
-        if not self.training and type(part) is Residual and isinstance(part.branch, BasicBranch | BottleneckBranch):
-            layers, around = part.branch.layers(), (part, *part.children(), part.branch.act, self.act)
-            if conv_kernels.applies(x, *layers, around=around):
+        if type(part) is Residual and type(part.norm) is nn.Identity:
+            layers = layers_to_fuse(x, part.branch, part.drop_path, self.act, around=(part, part.norm))
+            if layers:
                 return conv_kernels.add_branch(x, layers, shortcut=x)
         return self.act(part(x))
 
@@ -56,15 +67,15 @@ class DownsamplingBlock(nn.Module):
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        layers, around = self.branch.layers(), (*self.children(), self.branch.act)
-        if not self.training and conv_kernels.applies(x, *layers, around=around):
-            return conv_kernels.add_branch(x, layers, self._shortcut(x))
-        return self.act(self._shortcut(x) + self.drop_path(self.branch(x)))
+        shortcut = self._shortcut(x)
+        layers = layers_to_fuse(x, self.branch, self.drop_path, self.act)
+        if layers and not kernels.learns(shortcut):
+            return conv_kernels.add_branch(x, layers, shortcut)
+        return self.act(shortcut + self.drop_path(self.branch(x)))
 
     def _shortcut(self, x: Tensor) -> Tensor:
-        if len(self.shortcut):
-            conv, norm = self.shortcut
-            if conv_kernels.applies(x, (conv, norm)):
+        match list(self.shortcut.children()):
+            case [conv, norm] if type(self.shortcut) is nn.Sequential and conv_kernels.applies(x, (conv, norm), around=(self.shortcut,)):
                 return conv_kernels.convolve(x, (conv, norm), relu=False)
         return self.shortcut(x)
 
@@ -152,9 +163,11 @@ class ResNet(VisionModel):
         return x, maps
 
     def _stem(self, x: Tensor) -> Tensor:
-        conv, norm, act, pool = self.stem
-        if not self.training and conv_kernels.applies(x, (conv, norm), around=(self.stem, act)):
-            return pool(conv_kernels.convolve(x, (conv, norm), relu=True))
+        match list(self.stem.children()):
+            case [conv, norm, act, *rest] if type(self.stem) is nn.Sequential:
+                if conv_kernels.applies(x, (conv, norm), acts=(act,), around=(self.stem,)):
+                    x = conv_kernels.convolve(x, (conv, norm), relu=True)
+                    return nn.Sequential(*rest)(x)
         return self.stem(x)
 
     def cut_after(self, feature: int) -> None:

@@ -25,9 +25,14 @@ def full(tensor: Tensor) -> Tensor:
 
 
 def like(whole: Tensor, pattern: Tensor) -> Tensor:
-    """`whole`, which every process holds, on the device of `pattern` and sharded as it is."""
+    """`whole`, which every process holds, on the device of `pattern`, laid out and sharded as it is."""
     whole = whole.to(device=pattern.device)
-    return distribute_tensor(whole, pattern.device_mesh, pattern.placements, src_data_rank=None) if isinstance(pattern, DTensor) else whole
+    if isinstance(pattern, DTensor):
+        return distribute_tensor(whole.contiguous(), pattern.device_mesh, pattern.placements, src_data_rank=None)
+    if whole.shape != pattern.shape or whole.stride() == pattern.stride():
+        return whole
+    # Fused optimisers walk through parameter and moments side by side, as they lie in memory.
+    return torch.empty_like(pattern, dtype=whole.dtype, requires_grad=False).copy_(whole)
 
 
 @torch.no_grad()
