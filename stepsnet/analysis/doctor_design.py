@@ -29,7 +29,7 @@ class Design:
     quiet: bool = False
     """Whether all these numbers start next to zero."""
     cut: Mapping[str, str] = field(default_factory=dict)
-    """The options that make three matched steps of it; none if it has steps, or if its widths and those that its family takes allow none."""
+    """The options that make three matched steps of it; none if it has steps already, or if its family finds none for its widths."""
 
 
 def design_of(model: nn.Module) -> Design:
