@@ -70,16 +70,18 @@ def diagnose(
     weights: str = "",
     data: str = "the inputs given",
     trained: bool | None = None,
+    clip: float = 0.0,
     advise: Advise = advise_in_python,
 ) -> Diagnosis:
     """Examine `model(*inputs)`; `blocks` and `channel_dim` as in `shortcut_ratio`, which finds the residual blocks of most models itself.
 
     `loss()` runs the model and returns the scalar to differentiate; without one, it is a random projection of the output. `weights` says in
     words which weights these are, since a γ means little without; `trained=False`, that they are as initialised, when quiet branches are
-    no fault. `advise` turns changes into a command for this model. The model is left as it was.
+    no fault; `clip`, to which norm gradients are clipped in its training (0: not at all). `advise` turns changes into a command for this
+    model. The model is left as it was.
     """
     vitals = measure_vitals(model, *inputs, loss=loss, blocks=blocks, channel_dim=channel_dim, idle_below=LIMITS.idle)
-    about = Circumstances(design_of(model), trained, weights or ("as initialised" if trained is False else "training step unknown"))
+    about = Circumstances(design_of(model), trained, weights or ("as initialised" if trained is False else "training step unknown"), clip)
     findings = [_advised(finding, advise) for finding in judge(vitals, about)]
     return Diagnosis(name or type(model).__name__, about.when, data, findings, vitals)
 

@@ -15,7 +15,7 @@ from stepsnet.analysis.find import carried
 from stepsnet.analysis.gradients import check_loss
 from stepsnet.analysis.results import wide
 from stepsnet.analysis.shortcut import measure
-from stepsnet.analysis.states import Seen, differentiable, first_tensor, narrowed, undisturbed, watch_blocks
+from stepsnet.analysis.states import Seen, check_blocks, differentiable, first_tensor, narrowed, undisturbed, watch_blocks
 from stepsnet.macro import StepsNet
 
 
@@ -73,7 +73,7 @@ def measure_vitals(
     channel_dim: int | None = None, idle_below: float = 0.01,
 ) -> Vitals:
     """Look at `model(*inputs)` and at the gradients of `loss()`, which runs the model; by default at those of a random projection."""
-    chosen = None if blocks is None else list(blocks)
+    chosen = None if blocks is None else check_blocks(blocks)
     shortcut = measure(model, lambda: model(*inputs), *inputs, blocks=chosen, channel_dim=channel_dim)
     looks: list[_Look] = []
     with undisturbed(model), torch.enable_grad(), _joins(model) as joins:

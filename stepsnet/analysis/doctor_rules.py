@@ -42,12 +42,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What the rules must know besides the numbers: what the model has already, and whether it was trained."""
+    """What the rules must know besides the numbers: what the model has already, and whether it was trained, and how."""
 
     design: Design
     trained: bool | None
     when: str
     """Initialisation and training step, in words."""
+    clip: float = 0.0
+    """The largest norm of the gradient in its training; 0: not clipped."""
 
 
 def advise_in_python(changes: Mapping[str, str]) -> str:
@@ -66,7 +68,7 @@ def judge(vitals: Vitals, about: Circumstances) -> list[Finding]:
     """All findings, the worst first."""
     broken = list(_not_finite(vitals.blocks))
     found = broken or [
-        *_shortcut(vitals, about), *_overwritten(vitals, about.design), *_gradients(vitals, about.design), *_starved(vitals),
+        *_shortcut(vitals, about), *_overwritten(vitals, about.design), *_gradients(vitals, about), *_starved(vitals),
         *_idle(vitals, about), *_slices(vitals), *_width(vitals), *_overflow(vitals, about.design),
     ]  # fmt: skip
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
@@ -98,10 +100,11 @@ def shortcut_finding(gamma: Sequence[float], design: Design, when: str) -> Findi
     )
     if design.steps:
         advice = f"Give the narrow steps more of the blocks, or {_quieten(design)}: the wide steps drown the shortcut."
-        change = _scaled(design)
-    else:
+    elif design.cut:
         advice = f"Cut the stack into steps of growing width, which leave most channels alone at first (Eq. 5), or {_quieten(design)}."
-        change = {"plan": "3", "join": "matched"}
+    else:
+        advice = f"No three steps can be derived from its widths; what is left is to {_quieten(design)}."
+    change = dict(design.cut) or _scaled(design)
     if shallow:
         advice += f" With {len(gamma)} blocks it need not hurt: networks as shallow have learned well so."
     rule = f"median γ over depth is at least {LIMITS.gamma:g}, and {LIMITS.gamma_severe:g} at the very least"
@@ -116,7 +119,11 @@ def _shortcut(vitals: Vitals, about: Circumstances) -> Iterator[Finding]:
 
 
 def _quieten(design: Design) -> str:
-    return "start the scales of the branches lower" if design.scales else "start the branches quietly (LayerScale)"
+    if not design.scales:
+        return "start the branches quietly (LayerScale)"
+    if design.quiet:
+        return "let the scales of the branches learn more slowly"
+    return "start the scales of the branches lower, or let them learn more slowly"
 
 
 def _scaled(design: Design) -> dict[str, str]:
@@ -134,12 +141,10 @@ def _overwritten(vitals: Vitals, design: Design) -> Iterator[Finding]:
     yield Finding("state-replaced", "warning", what, rule, block.update, LIMITS.update, advice, _scaled(design))
 
 
-def _gradients(vitals: Vitals, design: Design) -> Iterator[Finding]:
-    norms = [block.state_gradient for block in vitals.blocks]
+def _gradients(vitals: Vitals, about: Circumstances) -> Iterator[Finding]:
+    design, norms = about.design, [block.state_gradient for block in vitals.blocks]
     if not any(norms):
-        what = "No gradient comes back from the head, as where its weights are zero: how gradients fare in the blocks cannot be said."
-        advice = "Before training a head of zeros may be meant so (timm's MLP-Mixer); then examine the model after a few steps."
-        yield Finding("no-gradient", "note", what, "‖∂L/∂z‖ at the last block is above 0", 0.0, 0.0, advice)
+        yield _no_gradient(about.trained)
     if norms[-1] == 0:
         return  # there is no ratio to speak of
     span = norms[0] / norms[-1]
@@ -148,14 +153,27 @@ def _gradients(vitals: Vitals, design: Design) -> Iterator[Finding]:
         lost = max(number for number, norm in enumerate(norms, 1) if norm * LIMITS.gradient_span < norms[-1])
         what = f"Gradients vanish: ‖∂L/∂z‖ at the first block is {span:.2g} of that at the last; a thousandth is left at block {lost}."
         advice = "Make every block z + R(norm(z)) with the norm inside the branch, so that the shortcut carries the gradient."
-        if not design.steps:
+        if design.cut:
             advice += " If it is so already, cut the stack into steps."
-        change = _scaled(design) if design.steps else {"plan": "3", "join": "matched"}
+        change = dict(design.cut) or _scaled(design)
         yield Finding("gradients-vanish", "severe", what, rule, span, 1 / LIMITS.gradient_span, advice, change)
     elif span > LIMITS.gradient_span:
         what = f"Gradients explode on their way back: ‖∂L/∂z‖ at the first block is {span:.2g} times that at the last."
-        advice = f"Give the last layers of the branches smaller initial weights or {_quieten(design)}, and clip gradients."
-        yield Finding("gradients-explode", "severe", what, rule, span, LIMITS.gradient_span, advice, _scaled(design) or {"clip": "1.0"})
+        besides, change = ("lower the learning rate", {"lr": ""}) if about.clip else ("clip gradients", {"clip": "1.0"})
+        advice = f"Give the last layers of the branches smaller initial weights or {_quieten(design)}, and {besides}."
+        yield Finding("gradients-explode", "severe", what, rule, span, LIMITS.gradient_span, advice, _scaled(design) or change)
+
+
+def _no_gradient(trained: bool | None) -> Finding:
+    """Nothing to say before training, where a head of zeros may be meant so; afterwards nothing is learned."""
+    rule = "‖∂L/∂z‖ at the last block is above 0"
+    if trained is False:
+        what = "No gradient comes back from the head, as where its weights are zero: how gradients fare in the blocks cannot be said."
+        advice = "Before training a head of zeros may be meant so (timm's MLP-Mixer); then examine the model after a few steps."
+        return Finding("no-gradient", "note", what, rule, 0.0, 0.0, advice)
+    what = "No gradient comes back to any block: with these weights and this loss none of them would learn."
+    advice = "Look for what stops it behind the last block: a head of zeros, a dead activation, a detached state, a loss that is flat."
+    return Finding("no-gradient", "warning", what, rule, 0.0, 0.0, advice)
 
 
 def _starved(vitals: Vitals) -> Iterator[Finding]:
@@ -171,17 +189,21 @@ def _starved(vitals: Vitals) -> Iterator[Finding]:
 
 
 def _idle(vitals: Vitals, about: Circumstances) -> Iterator[Finding]:
+    """Only blocks that the output does not miss are depth unused; those that matter together are named, and left alone."""
     if not vitals.idle or about.trained is False:  # quiet branches at the start are a design: ReZero, LayerScale, zero-initialised norms
         return
-    share = len(vitals.idle) / len(vitals.blocks)
-    many = share > LIMITS.idle_share
+    share, design = len(vitals.idle) / len(vitals.blocks), about.design
     effect = "" if vitals.without_idle is None else f"; left out all together, they change the output by {100 * vitals.without_idle:.2g} %"
     what = f"{_blocks(vitals.idle)} of {len(vitals.blocks)} change what they are given by less than {100 * LIMITS.idle:g} %{effect}."
     spare = vitals.without_idle is not None and vitals.without_idle < LIMITS.spare
-    advice = "These blocks could be removed. " if spare else "One by one they do little, but the network needs them together. "
-    advice += "The depth is hardly used: spend it on width, or on steps of growing width." if many else "So few are no reason to change."
+    many = spare and share > LIMITS.idle_share
+    advice = "These blocks could be removed." if spare else "One by one they do little, but the network needs them together."
+    if many:
+        advice += " The depth is hardly used: spend it on width" + (", or on steps of growing width." if design.cut else ".")
+    elif spare:
+        advice += " So few are no reason to change."
     rule = f"‖z_l − z_(l−1)‖ / ‖z_(l−1)‖ is at least {LIMITS.idle:g} in {100 * (1 - LIMITS.idle_share):g} % of the blocks"
-    change = {"plan": "3", "join": "matched"} if many and not about.design.steps else {}
+    change = dict(design.cut) if many else {}
     severity: Severity = "warning" if many else "note"
     yield Finding("depth-unused", severity, what, rule, share, LIMITS.idle_share, advice, change)
 

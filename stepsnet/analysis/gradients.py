@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from stepsnet.analysis.results import Result, along_depth, numbers, step_label, wide
 from stepsnet.analysis.shortcut import deviation
-from stepsnet.analysis.states import Part, Seen, differentiable, first_tensor, narrowed, undisturbed, watch_blocks
+from stepsnet.analysis.states import Part, Seen, check_blocks, differentiable, first_tensor, narrowed, undisturbed, watch_blocks
 from stepsnet.errors import UsageError
 from stepsnet.report.figures import Line, line_chart
 
@@ -80,7 +80,7 @@ def measure_flow(
     probes: int = 1, seed: int = 0,
 ) -> GradientFlow:
     """The same with a loss that `lose()` makes, by whatever one pass through `model`: a task's on a batch of its data."""
-    blocks = None if blocks is None else list(blocks)
+    blocks = None if blocks is None else check_blocks(blocks)
     generator = probe_generator(seed)
     with undisturbed(model), torch.enable_grad():
         found = torch.stack([_normalised_flow(model, inputs, blocks, channel_dim, generator) for _ in range(probes)])

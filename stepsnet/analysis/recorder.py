@@ -15,8 +15,8 @@ from torch.distributed.tensor import DTensor
 
 from stepsnet.analysis.shortcut import measure
 from stepsnet.analysis.states import macro_nets
+from stepsnet.durable import replace_file
 from stepsnet.report.figures import save_figure
-from stepsnet.report.files import replace_file
 from stepsnet.report.gamma import gamma_map
 
 GAMMA, PICTURE = "gamma.jsonl", "gamma.png"

@@ -178,6 +178,7 @@ def _on_metric(args: argparse.Namespace) -> tuple[Shown, str]:
 
     from stepsnet.analysis.states import macro_nets
     from stepsnet.cli.console import progress
+    from stepsnet.data.config import EMBEDDED_KINDS
     from stepsnet.errors import UsageError
     from stepsnet.training import rundir
     from stepsnet.training.config import customise_resumed
@@ -185,15 +186,19 @@ def _on_metric(args: argparse.Namespace) -> tuple[Shown, str]:
     from stepsnet.training.loader import ValidationBatches
     from stepsnet.training.run import trained_model
 
-    folder = Path(args.model)
+    folder = Path(args.model).expanduser()
     if not rundir.is_run(folder):
         raise UsageError(
             f"{args.what} takes parts of a trained network away and looks at what its metric loses, so it needs the folder of a run, with "
             f"its validation data; {args.model} is none (`stepsnet runs` lists them)"
         )  # fmt: skip
+    config = dataclasses.replace(rundir.read_config(folder), parallel="none")
+    if args.data is not None and config.data.kind in EMBEDDED_KINDS:
+        why = f"the data of {folder}, {config.data.kind}, are at hand wherever stepsnet is installed"
+        raise UsageError(f"--data is for data that lie in a folder; {why}: leave it out")
     words = [f"data.root={args.data}"] if args.data is not None else []
     words += [f"eval.batch_size={args.batch}"] if args.batch is not None else []
-    config = customise_resumed(dataclasses.replace(rundir.read_config(folder), parallel="none"), words)
+    config = customise_resumed(config, words)
     task, model = trained_model(folder, config)
     processes = Processes(device=choose_device(config.device))
     model.to(processes.device)

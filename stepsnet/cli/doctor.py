@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from stepsnet.analysis.doctor import Diagnosis
     from stepsnet.integrations.foreign import Loaded
-    from stepsnet.macro.plan import StepPlan
 
 SUMMARY = "examine a model or a run: shortcut, gradients, depth, joins, and what to change"
 DESCRIPTION = """\
@@ -50,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.html:
         check_place(Path(args.html))
-    folder = Path(args.model) if is_run(Path(args.model)) else None
+    place = Path(args.model).expanduser()
+    folder = place if is_run(place) else None
     with progress("examining", 2, "parts") as bar:
         patient = load_any(args.model, args.seed)
         bar.advance(note="measuring")
@@ -77,21 +75,21 @@ def examine(patient: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, 
     from stepsnet.training.rundir import read_config
 
     def advise(changes: Mapping[str, str]) -> str:
-        return _for_model(patient, changes) if folder is None else _for_run(folder, patient.model, changes)
+        return _for_model(patient, changes) if folder is None else _for_run(folder, changes)
 
+    clip = 0.0 if folder is None else read_config(folder).optim.clip
     diagnosis = diagnose(
         patient.model, *patient.inputs, loss=patient.loss, name=patient.name, weights=patient.weights, data=patient.data,
-        trained=patient.trained, advise=advise,
+        trained=patient.trained, clip=clip, advise=advise,
     )  # fmt: skip
     if folder is None:
         return diagnosis, {}
     curves = {name: read_lines(folder / f"{name}.jsonl") for name in ("metrics", "eval", "gamma")}
-    clip = read_config(folder).optim.clip
     more = judge_curves(curves["metrics"], curves["eval"], curves["gamma"], clip=clip, design=design_of(patient.model))
     return diagnosis.with_findings(more, advise), curves
 
 
-def _for_run(folder: Path, model: nn.Module, changes: Mapping[str, str]) -> str:
+def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
     """The command that trains the same once more with the changes; what the run itself had changed of its recipe stays."""
     from stepsnet.cli.train import dotted
     from stepsnet.training.recipes import RECIPES, get_recipe
@@ -99,10 +97,8 @@ def _for_run(folder: Path, model: nn.Module, changes: Mapping[str, str]) -> str:
     from stepsnet.training.typed import to_dict
 
     config = read_config(folder)
-    names = {"residual": "model_args.residual", "clip": "optim.clip"}
+    names = {"clip": "optim.clip"} | {key: f"model_args.{key}" for key in ("residual", "embed_dim", "depth", "depths")}
     new = {names.get(key, key): value or f"{config.lr / 3:.2g}" for key, value in changes.items()}  # "lr" without a value: lower
-    if "plan" in changes and config.plan is not None:
-        new |= {f"model_args.{key}": value for key, value in _cut_from(model).items()}
     if config.recipe not in RECIPES:
         return "with " + " ".join(f"{key}={value}" for key, value in new.items())
     usual, own = dotted(to_dict(get_recipe(config.recipe))), dotted(to_dict(config))
@@ -117,23 +113,19 @@ def _for_model(patient: Loaded, changes: Mapping[str, str]) -> str:
     from stepsnet.families import get_variant
 
     made_from = getattr(patient.model, "default_cfg", {}) if patient.family else {}
-    known = {key: value for key, value in changes.items() if key in ("plan", "join", "residual")}
-    if not made_from or not known:
+    if not made_from or not changes.keys().isdisjoint(("clip", "lr")):
         return advise_in_python(changes)
     name, usual = made_from["architecture"], get_variant(made_from["architecture"]).options
     own = {key: value for key, value in made_from["options"].items() if usual.get(key) != value and key not in changes}
-    sizes = _cut_from(patient.model) if "plan" in changes and made_from["options"].get("plan") != usual.get("plan") else {}
-    words = [
-        f'{key}="{value}"' if isinstance(value, str) and not value.isdigit() else f"{key}={value}"
-        for key, value in (own | sizes | known).items()
-    ]
+    words = [f"{key}={_in_python(value)}" for key, value in (own | dict(changes)).items()]
     return f'stepsnet.create_model("{name}", {", ".join(words)})'
 
 
-def _cut_from(model: nn.Module) -> dict[str, str]:
-    """Width and blocks that a number of steps is cut from: those of a plain stack whose plan says so itself, not those of its name."""
-    plans: tuple[StepPlan, ...] = getattr(model, "plans", ())
-    return {"embed_dim": str(plans[0].width), "depth": str(plans[0].blocks)} if len(plans) == 1 else {}
+def _in_python(value: Any) -> str:
+    """A word in quotes; a number, or a list of them, as it is written."""
+    if isinstance(value, str) and not (value.isdigit() or value.startswith("[")):
+        return f'"{value}"'
+    return str(value)
 
 
 def _print(diagnosis: Diagnosis, trained: bool | None) -> None:

@@ -79,9 +79,10 @@ def with_notes(given: str, *, ema: bool) -> tuple[Model, str, list[str]]:
     from stepsnet.cli.subjects import find_model, weights_file
     from stepsnet.errors import UsageError
     from stepsnet.families.files import read_header
+    from stepsnet.training.rundir import is_run
 
-    place = Path(given)
-    if place.is_dir():
+    place = Path(given).expanduser()
+    if is_run(place):
         model, notes = run_model(place, ema=ema)
         return model, place.resolve().name, notes
     if ema:

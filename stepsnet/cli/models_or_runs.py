@@ -24,9 +24,10 @@ def load_any(name: str, seed: int = 0) -> Loaded:
 
     if is_foreign(name):
         return load_foreign(name, seed)
-    if is_run(Path(name)):
-        return load_run(Path(name))
-    if not Path(name).exists() and name not in list_models():
+    path = Path(name).expanduser()
+    if is_run(path):
+        return load_run(path)
+    if not path.exists() and name not in list_models():
         elsewhere = "`stepsnet models` lists ours, and models of timm and transformers are written timm:NAME and hf:TYPE"
         raise UsageError(f"there is no model, run or file '{name}'{nearest(name, list_models())}; {elsewhere}")
     return _load_own(name, seed)

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", default="quick", help="quick (default), full, paper, or another of --list")
     parser.add_argument("--out", default="runs/studies", metavar="DIR", help="where cells and reports are (default: runs/studies)")
     parser.add_argument("--data", action="append", default=[], metavar="KEY=PATH", help="where data lie: gutenberg=DIR, cifar10=FILE")
-    parser.add_argument("--workers", type=int, metavar="N", help="cells at a time (default: one a core)")
+    parser.add_argument("--workers", type=int, metavar="N", help="cells at a time (default: one a core that this process may use)")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="only cells of such names, as '*-48-s0'")
     parser.add_argument("--hours", type=float, metavar="H", help="stop after this long, everything saved")
     parser.add_argument("--report", action="store_true", help="write the report of what is known, run nothing")
@@ -71,7 +71,7 @@ def _run(place: Place, args: argparse.Namespace) -> int:
     from stepsnet.studies.runner import left, run_study, steps_left
 
     require("matplotlib.figure", extra="plots")  # to be told now, not when the work is done
-    workers = args.workers if args.workers is not None else os.cpu_count() or 1
+    workers = args.workers if args.workers is not None else _cores()
     if workers < 1 or (args.hours is not None and args.hours <= 0):
         raise UsageError(f"--workers and --hours must be above 0, not {workers} and {args.hours}.")
     roots = dict(_pair(word) for word in args.data)
@@ -154,6 +154,11 @@ def _list(*, json: bool) -> int:
     rows = [[study.name, study.title, name, size.effort] for study in studies for name, size in study.sizes.items()]
     print_table(["study", "what it asks", "size", "effort"], rows, left=(0, 1, 2, 3))
     return 0
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system says so (`taskset`, a container), else all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _pair(word: str) -> tuple[str, str]:

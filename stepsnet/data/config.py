@@ -9,6 +9,8 @@ from stepsnet.errors import UsageError, nearest
 IMAGE_KINDS = ("image_folder", "tiny_imagenet", "cifar10", "fashion_mnist", "digits")
 DENSE_KINDS = ("coco", "mask_folder")
 TEXT_KINDS = ("text", "tokens", "gutenberg", "python_docs")
+EMBEDDED_KINDS = ("digits", "python_docs")
+"""Those that come with a library or with Python itself and do not look at `root`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,5 +39,6 @@ def _without_overlap(config: DataConfig, part: str) -> np.ndarray[tuple[int], np
 def _path(config: DataConfig, part: str) -> Path:
     path = Path(config.root).expanduser() / FILES[part]
     if not config.root or not path.is_file():
-        raise UsageError(f"data.root is {config.root!r}, but should be the folder with {path.name}, {', '.join(FILES.values())} in all.")
+        others = " and ".join(name for name in FILES.values() if name != path.name)
+        raise UsageError(f"data.root is {config.root!r}, but should be the folder with {path.name}, which is not there, {others}.")
     return path

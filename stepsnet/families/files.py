@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from stepsnet.durable import replace_file
 from stepsnet.errors import UsageError
 from stepsnet.families.model import Model
 from stepsnet.macro.plan import StepPlan
@@ -33,16 +33,7 @@ def save_model(model: Model, path: str | Path, weights: Mapping[str, Tensor] | N
         raise UsageError(f"{path}: {why}; save its state_dict() instead") from error
     header = {"stepsnet_format": str(FORMAT_VERSION), "name": model.default_cfg["architecture"], "plan": model.plan, "options": options}
     tensors = {key: tensor.detach().contiguous() for key, tensor in (model.state_dict() if weights is None else weights).items()}
-    # Our own bytes, temporary file, fsync, rename: a crash leaves the old file or the new one, never half of one.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(safetensors.torch.save(tensors, metadata=header))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    replace_file(path, safetensors.torch.save(tensors, metadata=header))
 
 
 def load_weights(model: Model, path: str | Path, *, mmap: bool = False) -> None:

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from stepsnet.analysis import drop_blocks, mask_paths
+from stepsnet.report.run import read_json
+from stepsnet.studies.results import has_null
 from stepsnet.tasks.base import Batch
 from stepsnet.training.config import TrainConfig
 from stepsnet.training.distributed import Processes, choose_device
@@ -38,9 +40,10 @@ class _OnDevice:
 
 
 def probe(name: str, folder: Path, config: TrainConfig) -> None:
-    """Look at the finished run in `folder` by its loss and, if it has one, its accuracy, unless that was done."""
+    """Look at the finished run in `folder` by its loss and, if it has one, its accuracy, unless that was done and found numbers only."""
     path = folder / f"{name}.json"
-    if path.exists():
+    known = read_json(path)
+    if known and not has_null(known):
         return
     task, model = trained_model(folder, config)
     processes = Processes(device=choose_device(config.device))
@@ -56,6 +59,6 @@ def probe(name: str, folder: Path, config: TrainConfig) -> None:
         return sums
 
     with torch.no_grad():
-        known = task.evaluate(model.eval(), next(iter(batches)))
-    metrics = [metric for metric in ("loss", "top1") if f"{metric}_sum" in known]
+        first = task.evaluate(model.eval(), next(iter(batches)))
+    metrics = [metric for metric in ("loss", "top1") if f"{metric}_sum" in first]
     write_json(path, {metric: PROBES[name](model, batches, measure(metric)) for metric in metrics})

@@ -47,7 +47,7 @@ def measured(cell: Cell, folder: Path, probes: Sequence[str] = ()) -> Measured |
     if found["loss"] is None:
         return Measured(cell.id, cell.seed, FAILED, error="the validation loss is not finite")
     for name, tables in looked.items():
-        if _has_null(tables):
+        if has_null(tables):
             return Measured(cell.id, cell.seed, FAILED, error=f"what {name} measured on the trained model is not finite everywhere")
     steps = read_lines(folder / "metrics.jsonl")
     looks = read_lines(folder / "gamma.jsonl")
@@ -138,7 +138,7 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _has_null(value: Any) -> bool:
+def has_null(value: Any) -> bool:
     """Whether a number is missing anywhere in what JSON gave."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return value is None or any(map(_has_null, inside))
+    return value is None or any(map(has_null, inside))

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whenever the power fails or the process is killed."""
+"""What runs need besides whole files: folders that vanish at once, leftovers cleared away, a full disk put into words."""
 
 from __future__ import annotations
 
@@ -9,37 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from stepsnet.durable import TEMPORARY, replace_file, sync_folder, write_file
 from stepsnet.training.errors import RunFailed
 
-TEMPORARY = ".tmp-"
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file and wait until it has reached the disk. It may be seen half-written: for use inside a temporary folder."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` in the place of `path` in one instant, durably."""
-    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
-    try:
-        write_file(temporary, content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in `folder` have reached the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+__all__ = ["TEMPORARY", "full_disk_in_words", "remove_folder", "remove_leftovers", "replace_file", "sync_folder", "write_file"]
 
 
 def remove_folder(folder: Path) -> None:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import stepsnet
-from stepsnet.analysis import Diagnosis, diagnose
-from stepsnet.analysis.doctor_design import design_of
+from stepsnet.analysis import Diagnosis, diagnose, doctor_rules
+from stepsnet.analysis.doctor_design import Design, design_of
 from stepsnet.analysis.doctor_limits import LIMITS
+from stepsnet.analysis.doctor_rules import shortcut_finding
 from stepsnet.errors import UsageError
 from stepsnet.macro import Join, Stack, StepsNet
+from stepsnet.macro.joins import GainJoin
 
 HEALTHY = ("test_deit", "test_steps_deit", "test_resnet", "test_steps_resnet", "test_swin", "test_steps_swin", "test_transformer",
            "test_steps_transformer")  # fmt: skip
+
+MATCHED = {"plan": "3", "join": "matched"}
 
 
 class Block(nn.Module):
@@ -90,10 +95,22 @@ def test_exploding_gradients_are_found() -> None:
     assert named(diagnose(network(Block(16, keep=3.0, scale=1e-3) for _ in range(12)), x()))["gradients-explode"] == "severe"
 
 
-def test_a_head_of_zeros_is_noted_for_it_hides_the_gradients() -> None:
+@pytest.mark.parametrize(("clip", "change"), [(0.0, {"clip": "1.0"}), (1.0, {"lr": ""})])
+def test_clipping_is_advised_to_those_who_do_not_clip(clip: float, change: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_rules, "_scaled", lambda design: {})  # as if the branches had scales already
+    found = diagnose(network(Block(16, keep=3.0, scale=1e-3) for _ in range(12)), x(), clip=clip)
+    finding = next(each for each in found.findings if each.name == "gradients-explode")
+    assert finding.change == change
+    assert ("clip gradients" in finding.advice) is (clip == 0)
+
+
+@pytest.mark.parametrize(("trained", "severity"), [(False, "note"), (None, "warning"), (True, "warning")])
+def test_a_head_of_zeros_hides_the_gradients_and_after_training_is_a_fault(trained: bool | None, severity: str) -> None:
     model = network(Block(16) for _ in range(4))
     nn.init.zeros_(model[-1].weight)  # type: ignore[index]
-    assert named(diagnose(model, x(), trained=False)) == {"no-gradient": "note"}
+    found = diagnose(model, x(), trained=trained)
+    assert named(found) == {"no-gradient": severity}
+    assert ("Before training" in found.findings[0].advice) is (trained is False)
 
 
 def stepped(join: Join, scale: float) -> nn.Module:
@@ -146,6 +163,63 @@ def test_scales_are_known_by_their_names_and_not_taken_for_those_of_norms(owner:
     assert design_of(model).scales is (owner == "block")
 
 
+@pytest.mark.parametrize(
+    ("residual", "blocks", "words"),
+    [
+        ("plain", 4, "start the branches quietly"),
+        ("layerscale", 4, "start the scales of the branches lower"),  # at 0.1
+        ("layerscale", 25, "or let the scales of the branches learn more slowly"),  # at 1e-6
+        ("rezero", 4, "or let the scales of the branches learn more slowly"),
+    ],
+)
+def test_scales_that_start_next_to_zero_are_not_asked_to_start_lower(residual: str, blocks: int, words: str) -> None:
+    design = design_of(stepsnet.create_model("test_deit", plan=f"32x{blocks}", residual=residual))
+    finding = shortcut_finding([0.01] * 48, design, "")
+    assert finding is not None
+    assert words in finding.advice
+
+
+def test_where_scales_of_others_start_is_not_known() -> None:
+    model = network(Block(16) for _ in range(3))
+    model[1].register_parameter("gamma", nn.Parameter(torch.zeros(16)))  # type: ignore[index]
+    assert not design_of(model).quiet
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "cut"),
+    [
+        ("test_deit", {}, MATCHED),
+        ("test_deit", {"plan": "24x9", "embed_dim": 24}, MATCHED | {"embed_dim": "24", "depth": "9"}),
+        ("test_deit", {"plan": "6x9", "embed_dim": 6}, {}),  # 3 and 4.2, rounded to even widths, are both 4
+        ("test_transformer", {}, {}),  # 16 and 22.6, rounded to multiples of 16, are both 16
+        ("test_steps_deit", {}, {}),
+        ("test_swin", {}, MATCHED),
+        ("test_swin", {"plan": "8x1; 16x1; 32x5; 64x2"}, MATCHED | {"embed_dim": "8", "depths": "[1, 1, 5, 2]"}),
+        ("test_swin", {"plan": "8x1; 16x1; 32x5; 48x2"}, {}),  # no embed_dim has these widths
+        ("test_resnet", {"plan": "5x1; 10x1; 20x7; 40x2"}, MATCHED | {"embed_dim": "5", "depths": "[1, 1, 7, 2]"}),
+    ],
+)
+def test_a_model_is_cut_into_steps_at_its_own_sizes_if_they_fit(name: str, options: dict[str, Any], cut: dict[str, str]) -> None:
+    model = stepsnet.create_model(name, **options)
+    before = torch.get_rng_state()
+    assert design_of(model).cut == cut
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("cut", [MATCHED, {}], ids=["fit", "do not"])
+def test_steps_are_advised_where_they_fit(cut: dict[str, str]) -> None:
+    finding = shortcut_finding([0.01] * 48, Design(cut=cut), "")
+    assert finding is not None
+    assert finding.change == (cut or {"residual": "layerscale"})
+    assert ("Cut the stack into steps" in finding.advice) is bool(cut)
+
+
+def test_parts_of_the_users_own_stay_where_they_are() -> None:
+    join = GainJoin()
+    design_of(stepsnet.create_model("test_deit", join=join))
+    assert not join.gain.is_meta
+
+
 def test_blocks_that_do_nothing_could_be_removed() -> None:
     model = network([*(Block(16) for _ in range(4)), *(Block(16, scale=1e-4) for _ in range(4))])
     found = diagnose(model, x(), trained=True)
@@ -156,6 +230,7 @@ def test_blocks_that_do_nothing_could_be_removed() -> None:
     assert found.vitals.without_idle is not None
     assert 0 < found.vitals.without_idle < 1e-3
     assert "could be removed" in finding.advice
+    assert finding.change == MATCHED
 
 
 def test_blocks_that_do_little_each_and_much_together_could_not_be_removed() -> None:
@@ -169,6 +244,8 @@ def test_blocks_that_do_little_each_and_much_together_could_not_be_removed() -> 
     finding = next(each for each in found.findings if each.name == "depth-unused")
     assert len(found.vitals.idle) == 20
     assert "needs them together" in finding.advice
+    assert "hardly used" not in finding.advice
+    assert (finding.severity, finding.change) == ("note", {})
 
 
 def test_quiet_branches_are_no_fault_before_training() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from torch import Tensor, nn
 
-from stepsnet.analysis import shortcut_ratio
+from stepsnet.analysis import diagnose, gradient_flow, shortcut_ratio
 from stepsnet.errors import UsageError
 from stepsnet.families import create_model
 from stepsnet.families.model import Model
@@ -186,13 +187,14 @@ class InPlace(nn.Module):
         return x.mul_(2.0)
 
 
+@pytest.mark.parametrize("look", [shortcut_ratio, gradient_flow, diagnose])
 @pytest.mark.parametrize(
     ("blocks", "sentence"),
     [("layers", "blocks is str 'layers'"), (["layers.0"], "blocks is list"), (Scale(1.0), "blocks is Scale"), ([], "blocks is empty")],
 )
-def test_blocks_that_are_no_modules_are_refused(blocks: Any, sentence: str) -> None:
+def test_blocks_that_are_no_modules_are_refused(look: Callable[..., object], blocks: Any, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        shortcut_ratio(nn.Sequential(Scale(2.0)), torch.randn(2, 8), blocks=blocks)
+        look(nn.Sequential(Scale(2.0)), torch.randn(2, 8), blocks=blocks)
 
 
 def test_a_dimension_that_the_states_do_not_have_is_refused() -> None:

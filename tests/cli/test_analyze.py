@@ -113,3 +113,14 @@ def test_a_run_without_steps_has_nothing_to_take_away(capsys: pytest.CaptureFixt
     train(customise(get_recipe("digits"), words))
     assert main(["analyze", "drops", str(tmp_path / "run")]) == 2
     assert "no StepsNet of several steps" in capsys.readouterr().err
+
+
+def test_embedded_data_lie_nowhere_else(capsys: pytest.CaptureFixture[str], trained: Path, tmp_path: Path) -> None:
+    assert main(["analyze", "drops", str(trained), "--data", str(tmp_path)]) == 2
+    assert "digits, are at hand wherever stepsnet is installed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["gamma", "drops"])
+def test_a_run_below_home_is_found(capsys: pytest.CaptureFixture[str], trained: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    monkeypatch.setenv("HOME", str(trained.parent))
+    assert str(trained) in asked(capsys, what, f"~/{trained.name}")["measured_on"]

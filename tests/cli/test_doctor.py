@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import stepsnet
-from stepsnet.cli.doctor import _for_model, _for_run
+from stepsnet.analysis.doctor_rules import Circumstances, Finding
+from stepsnet.cli.doctor import _for_model, examine
 from stepsnet.cli.main import main
 from stepsnet.cli.models_or_runs import load_any
 
@@ -87,7 +90,10 @@ def test_an_ill_model_is_told_what_to_create(monkeypatch: pytest.MonkeyPatch, ca
     assert 'stepsnet.create_model("test_deit", plan=3, join="matched")' in said
 
 
-@pytest.mark.parametrize("changes", [{"plan": "3", "join": "matched"}, {"join": "matched"}, {"residual": "rezero"}])
+CUT = {"plan": "3", "join": "matched"}
+
+
+@pytest.mark.parametrize("changes", [CUT | {"embed_dim": "24", "depth": "9"}, {"join": "matched"}, {"residual": "rezero"}])
 def test_what_to_create_is_the_model_at_hand_with_the_change(changes: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     stepsnet.save_model(stepsnet.create_model("test_deit", plan="24x9", embed_dim=24, num_classes=3), path)
@@ -97,11 +103,73 @@ def test_what_to_create_is_the_model_at_hand_with_the_change(changes: dict[str, 
     assert changes.items() <= {key: str(value) for key, value in model.default_cfg["options"].items()}.items()
 
 
-def test_a_run_is_cut_into_steps_from_the_blocks_it_had(tmp_path: Path) -> None:
-    words = ["model=test_deit", "plan=16x6", "model_args.embed_dim=16", "iters=1", "batch_size=4", "eval.every=0", "eval.batch_size=360"]
-    assert main(["train", "digits", *words, "workers=0", f"out={tmp_path / 'run'}"]) == 0
-    command = _for_run(tmp_path / "run", load_any(str(tmp_path / "run")).model, {"plan": "3", "join": "matched"})
-    assert {"plan=3", "model_args.embed_dim=16", "model_args.depth=6"} <= set(command.split())
+def ill(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, word: str) -> dict[str, Any]:
+    """What the doctor says about a shortcut when everybody's is degraded by his line."""
+    from stepsnet.analysis import doctor_rules
+    from stepsnet.analysis.doctor_limits import Limits
+
+    monkeypatch.setattr(doctor_rules, "LIMITS", Limits(gamma=2.0, shallow=0))
+    capsys.readouterr()
+    assert main(["doctor", word, "--json"]) == 0
+    findings: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["findings"]
+    return next(finding for finding in findings if finding["name"] == "shortcut-degrades")
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "expected"),
+    [
+        ("test_swin", "8x1; 16x1; 32x5; 64x2", "8x1; 16x1; 16x6, 24x3, 32x2; 32x2, 44x1, 64x1"),
+        ("test_resnet", "5x1; 10x1; 20x7; 40x2", "5x1; 10x1; 10x8, 14x4, 20x3; 20x2, 28x1, 40x1"),
+    ],
+)
+def test_a_staged_model_with_a_plan_of_its_own_is_cut_at_its_own_sizes(
+    name: str, plan: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    stepsnet.save_model(stepsnet.create_model(name, plan=plan), path)
+    model = eval(ill(capsys, monkeypatch, str(path))["command"], {"stepsnet": stepsnet})
+    assert model.plan == expected
+
+
+def test_a_model_too_narrow_for_steps_is_not_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ill(capsys, monkeypatch, "test_transformer")["command"]
+    assert command == 'stepsnet.create_model("test_transformer", residual="layerscale")'
+
+
+@pytest.mark.parametrize(
+    ("model", "plan", "sizes"),
+    [
+        ("test_deit", "16x6", {"model_args.embed_dim=16", "model_args.depth=6"}),
+        ("test_swin", "8x1; 16x1; 32x5; 64x2", {"model_args.embed_dim=8", "model_args.depths=[1, 1, 5, 2]"}),
+    ],
+)
+def test_a_run_is_cut_into_steps_from_the_blocks_it_had(
+    model: str, plan: str, sizes: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    width = plan.partition("x")[0]
+    words = [f"model={model}", f"plan={plan}", f"model_args.embed_dim={width}", "iters=1", "batch_size=4", "eval.every=0", "workers=0"]
+    assert main(["train", "digits", *words, "eval.batch_size=360", f"out={tmp_path / 'run'}"]) == 0
+    _, _, *again = shlex.split(ill(capsys, monkeypatch, str(tmp_path / "run"))["command"])
+    assert sizes | {"plan=3", "join=matched"} <= set(again)
+    assert main(["train", again[0], "--dry-run", *again[1:]]) == 0
+
+
+def test_the_rules_know_that_a_run_clips(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Circumstances] = []
+
+    def judge(_vitals: object, about: Circumstances) -> list[Finding]:
+        told.append(about)
+        return []
+
+    monkeypatch.setattr("stepsnet.analysis.doctor.judge", judge)
+    examine(load_any(str(trained)), trained)
+    assert told[0].clip == 1.0  # as the recipe has it
+
+
+def test_a_run_below_home_is_found(trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(trained.parent))
+    assert main(["doctor", f"~/{trained.name}", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["weights"] == "trained 6 steps"
 
 
 @needs_timm

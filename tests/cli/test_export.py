@@ -72,7 +72,7 @@ def test_deit_says_why_its_size_is_fixed(capsys: pytest.CaptureFixture[str]) -> 
     [
         (["test_resent"], "no model 'test_resent'; nearest: test_resnet"),
         (["gone.safetensors"], "there is no file gone.safetensors"),
-        (["folder"], "There is no run in folder"),
+        (["folder"], "it is no run, or one that is not finished yet"),
         (["dense.safetensors"], "is for detection, which is not exported"),
         (["test_swin", "--fold"], "nothing to fold in a swin"),
         (["test_deit", "--ema"], "--ema is for runs"),
@@ -91,3 +91,16 @@ def test_mistakes_get_a_sentence(words: list[str], sentence: str, capsys: pytest
     save_file({"x": torch.zeros(1)}, "dense.safetensors", header)
     assert main(["export", *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_run_does_not_hide_a_registered_name(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("test_resnet").mkdir()
+    assert main(["export", "test_resnet", *QUICK]) == 0
+    assert "its weights are random" in capsys.readouterr().out
+
+
+def test_a_saved_model_below_home_becomes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    save_model(create_model("test_resnet"), "mine.safetensors")
+    assert main(["export", "~/mine.safetensors", *QUICK]) == 0
+    assert Path("mine.pt2").is_file()

@@ -76,3 +76,13 @@ def test_a_file_is_no_place_for_a_study(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "file").touch()
     assert main(["study", "steps", "--report", "--out", str(tmp_path / "file")]) == 2
     assert "is a file" in capsys.readouterr().err
+
+
+def test_as_many_cells_at_a_time_as_cores_may_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for cell in reverse.STUDY.sizes["quick"].cells():
+        toy.pretend(tmp_path / "cells", cell, 1.0 + 0.001 * cell.seed)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {3, 5, 8}, raising=False)
+    assert main(["study", "reverse", "--out", str(tmp_path)]) == 0
+    assert "0 of 9 cells to run, 3 at a time" in capsys.readouterr().err

@@ -60,3 +60,11 @@ def test_a_damaged_file_is_named(folder: Path) -> None:
 def test_no_other_part_is_for_validation(folder: Path) -> None:
     with pytest.raises(UsageError, match=r"data\.valid is 'train'"):
         load(folder, "train")
+
+
+@pytest.mark.parametrize("missing", ["train", "valid"])
+def test_every_file_is_named_once(folder: Path, missing: str) -> None:
+    (folder / f"gutenberg_{missing}.txt.xz").unlink()
+    with pytest.raises(UsageError, match=rf"gutenberg_{missing}\.txt\.xz, which is not there") as caught:
+        load(folder)
+    assert [str(caught.value).count(f"gutenberg_{part}.txt.xz") for part in ("train", "valid", "test")] == [1, 1, 1]

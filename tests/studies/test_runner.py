@@ -18,13 +18,16 @@ import pytest
 import torch
 
 from stepsnet.errors import UsageError
+from stepsnet.report.run import read_json
 from stepsnet.studies import runner
 from stepsnet.studies.charts import gamma_over_depth
 from stepsnet.studies.pages import study_page, write_report
+from stepsnet.studies.probes import probe
 from stepsnet.studies.registered import drops, paths
-from stepsnet.studies.results import Measured, ResultLines
+from stepsnet.studies.results import Measured, ResultLines, has_null
 from stepsnet.studies.runner import Place, collect, left, run_study
 from stepsnet.studies.study import Cell, Study
+from stepsnet.training.config import customise
 from stepsnet.training.run import train
 from stepsnet.training.rundir import read_lines, read_result
 from stepsnet.training.typed import to_dict
@@ -223,6 +226,22 @@ def test_a_probe_that_is_not_finite_is_a_failure_and_decides_nothing(study: Stud
     page = study_page(place, collect(place))
     assert all(outcome.endswith("not compared") for outcome in page.outcomes)
     assert page.remarks[0].endswith(f"what {study.name} measured on the trained model is not finite everywhere")
+
+
+@patient
+@pytest.mark.parametrize("damage", [{"loss": {"slow": [1.0, None]}}, {}], ids=["null", "empty"])
+def test_a_probe_that_was_not_finite_is_repeated_and_a_good_one_is_not(damage: dict[str, object], tmp_path: Path) -> None:
+    config = customise(toy.arm().config(0, tmp_path / "run"), ["model=test_steps_deit", "plan=none", "model_args.embed_dim=32"])
+    train(config)
+    path = tmp_path / "run" / "paths.json"
+    path.write_text(json.dumps(damage))
+    probe("paths", tmp_path / "run", config)
+    found = read_json(path)
+    assert found["loss"]["slow"]
+    assert not has_null(found)
+    path.write_text(json.dumps({"loss": {"slow": [7.0]}}))
+    probe("paths", tmp_path / "run", config)
+    assert read_json(path) == {"loss": {"slow": [7.0]}}
 
 
 def test_failed_cells_are_in_no_figure(tmp_path: Path) -> None:
