@@ -21,6 +21,7 @@ lint: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/loop_overhead.py
+	$(BIN)/python -m benchmarks.gamma_overhead
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/construction.py
 	$(BIN)/stepsnet bench speed deit_tiny resnet18 --against timm --batch 8 --mode inference training
