@@ -37,9 +37,11 @@ TABLE_1 = "resnet18 steps_resnet18 resnet34 steps_resnet34 resnet50 steps_resnet
 COMMANDS = {
     "timm_deit_tiny": f"stepsnet bench speed deit_tiny --against timm --batch 8 32 {BOTH} --rounds 7",
     "timm_deit_small": f"stepsnet bench speed deit_small --against timm --batch 8 {BOTH} --rounds 7",
+    "timm_deit_small_32": f"stepsnet bench speed deit_small --against timm --batch 32 {BOTH} --rounds 7",
     "timm_resnet18": f"stepsnet bench speed resnet18 --against timm --batch 8 32 {BOTH} --rounds 7",
     "timm_resnet50": "stepsnet bench speed resnet50 --against timm --batch 8 32 --mode inference --rounds 7",
     "timm_resnet50_training": "stepsnet bench speed resnet50 --against timm --batch 8 --mode training --rounds 7",
+    "timm_resnet50_training_32": "stepsnet bench speed resnet50 --against timm --batch 32 --mode training --rounds 7",
     "timm_resnet_folded": "stepsnet bench speed resnet18 resnet50 --against timm --fold --batch 8 32 --rounds 7",
     "timm_resnet_alike": "stepsnet bench speed resnet18 resnet50 --against timm --channels-last --alike --batch 8 --rounds 7",
     "timm_swin_tiny": f"stepsnet bench speed swin_tiny --against timm --batch 8 {BOTH} --rounds 7",
