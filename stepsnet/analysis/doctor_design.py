@@ -58,6 +58,8 @@ def _cut(model: nn.Module) -> dict[str, str]:
     if made is None or not made.default_cfg:
         return changes
     options: dict[str, Any] = made.default_cfg["options"]
+    if options.get("macro", "steps") != "steps":
+        changes["macro"] = "steps"  # others have no joins
     sizes = {} if options.get("plan") is None else _sizes(made, "depths" in options)
     parts = ("join", "macro", "residual")  # modules of the user's, perhaps, which another model must not take
     others = {key: value for key, value in options.items() if key not in parts}

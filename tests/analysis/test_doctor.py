@@ -189,6 +189,7 @@ def test_where_scales_of_others_start_is_not_known() -> None:
     ("name", "options", "cut"),
     [
         ("test_deit", {}, MATCHED),
+        ("test_deit", {"macro": "reverse"}, MATCHED | {"macro": "steps"}),  # it has no joins to match
         ("test_deit", {"plan": "24x9", "embed_dim": 24}, MATCHED | {"embed_dim": "24", "depth": "9"}),
         ("test_deit", {"plan": "6x9", "embed_dim": 6}, {}),  # 3 and 4.2, rounded to even widths, are both 4
         ("test_transformer", {}, {}),  # 16 and 22.6, rounded to multiples of 16, are both 16
