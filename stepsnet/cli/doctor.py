@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,9 +104,15 @@ def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
     if config.recipe not in RECIPES:
         return "with " + " ".join(f"{key}={value}" for key, value in new.items())
     usual, own = dotted(to_dict(get_recipe(config.recipe))), dotted(to_dict(config))
-    kept = {key: value for key, value in own.items() if key not in ("out", "recipe") and value is not None and usual.get(key) != value}
-    words = [f'{key}="{value}"' if " " in str(value) else f"{key}={value}" for key, value in (kept | new).items()]
-    return " ".join(["stepsnet train", config.recipe, *words])
+    unsaid = ["out", "recipe", "epochs" if config.epochs is None else "iters"]  # of the two lengths, one takes the other's place
+    kept = {key: "none" if value is None else value for key, value in own.items() if key not in unsaid and usual.get(key) != value}
+    return " ".join(["stepsnet train", config.recipe, *(f"{key}={_in_shell(value)}" for key, value in (kept | new).items())])
+
+
+def _in_shell(value: Any) -> str:
+    """A word that a shell takes as it is, in double quotes where it would not."""
+    word = str(value)
+    return word if shlex.quote(word) == word else '"' + re.sub(r'([\\"$`])', r"\\\1", word) + '"'
 
 
 def _for_model(patient: Loaded, changes: Mapping[str, str]) -> str:

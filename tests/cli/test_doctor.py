@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ import pytest
 
 import stepsnet
 from stepsnet.analysis.doctor_rules import Circumstances, Finding
-from stepsnet.cli.doctor import _for_model, examine
+from stepsnet.cli.doctor import _for_model, _for_run, examine
 from stepsnet.cli.main import main
 from stepsnet.cli.models_or_runs import load_any
+from stepsnet.training.config import customise
+from stepsnet.training.recipes import get_recipe
+from stepsnet.training.typed import to_dict
 
 needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
 needs_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
@@ -152,6 +156,21 @@ def test_a_run_is_cut_into_steps_from_the_blocks_it_had(
     _, _, *again = shlex.split(ill(capsys, monkeypatch, str(tmp_path / "run"))["command"])
     assert sizes | {"plan=3", "join=matched"} <= set(again)
     assert main(["train", again[0], "--dry-run", *again[1:]]) == 0
+
+
+@pytest.mark.parametrize(
+    ("recipe", "word"),
+    [
+        ("digits", "plan=5x1;10x1;20x1;40x1"), ("digits", "data.root=it's $HOME"), ("digits", "epochs=2"), ("digits", "iters=2"),
+        ("python_docs", "plan=none"), ("python_docs", "eval.every=none"),
+    ],
+)  # fmt: skip
+def test_a_shell_gets_the_same_run_from_the_command(recipe: str, word: str, tmp_path: Path) -> None:
+    config = customise(get_recipe(recipe), [word])
+    (tmp_path / "config.json").write_text(json.dumps(to_dict(config)))
+    command = _for_run(tmp_path, {}).removeprefix("stepsnet train")
+    said = subprocess.run(["sh", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert customise(get_recipe(said[0]), said[1:]) == config
 
 
 def test_the_rules_know_that_a_run_clips(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
