@@ -77,6 +77,6 @@ def _share_drop_paths(model: nn.Module) -> None:
 
 
 def _kind(block: nn.Module) -> tuple[object, ...]:
-    """What blocks that run the same code have in common: their parts by type, and the shapes of their weights."""
-    parts = tuple(type(module) for module in block.modules())
+    """What blocks that run the same code have in common: their parts by type, windows shifted or not, and the shapes of their weights."""
+    parts = tuple((type(module), getattr(module, "shift", None)) for module in block.modules())
     return (*parts, *(tuple(parameter.shape) for parameter in block.parameters()))

@@ -110,12 +110,17 @@ def test_a_model_compiled_for_any_batch_is_compiled_once(name: str, counter: Cou
     assert counter.graphs == 1
 
 
-def test_the_limit_is_raised_under_its_name_in_older_torch_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "options"), [("test_steps_deit", {"plan": "16x4, 32x4"}), ("test_swin", {"depths": (4,)}), ("test_transformer", {"plan": "32x4"})]
+)
+def test_the_limit_is_raised_for_every_kind_under_its_name_in_older_torch_too(
+    name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     older = SimpleNamespace(cache_size_limit=8)
     monkeypatch.setattr("torch._dynamo.config", older)
     monkeypatch.setattr("torch.nn.Module.compile", lambda *_, **__: None)
-    compile_blocks(create_model("test_steps_deit", plan="16x4, 32x4"))
-    assert older.cache_size_limit == 2 * VARIANTS_OF_A_KIND
+    compile_blocks(create_model(name, **options))
+    assert older.cache_size_limit == (1 if name == "test_transformer" else 2) * VARIANTS_OF_A_KIND
 
 
 @pytest.mark.parametrize("name", ["test_steps_swin", "test_steps_transformer"])
