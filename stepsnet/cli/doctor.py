@@ -94,8 +94,9 @@ def examine(patient: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, 
 def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
     """The command that trains the same once more with the changes; what the run itself had changed of its recipe stays."""
     from stepsnet.cli.train import dotted
+    from stepsnet.report.run import read_json
     from stepsnet.training.recipes import RECIPES, get_recipe
-    from stepsnet.training.rundir import read_config
+    from stepsnet.training.rundir import ENVIRONMENT, read_config
     from stepsnet.training.typed import to_dict
 
     config = read_config(folder)
@@ -106,7 +107,9 @@ def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
     usual, own = dotted(to_dict(get_recipe(config.recipe))), dotted(to_dict(config))
     unsaid = ["out", "recipe", "epochs" if config.epochs is None else "iters"]  # of the two lengths, one takes the other's place
     kept = {key: "none" if value is None else value for key, value in own.items() if key not in unsaid and usual.get(key) != value}
-    return " ".join(["stepsnet train", config.recipe, *(f"{key}={_in_shell(value)}" for key, value in (kept | new).items())])
+    processes = read_json(folder / ENVIRONMENT).get("processes", 1)
+    start = "stepsnet" if config.parallel == "none" else f"torchrun --nproc-per-node {processes} -m stepsnet"
+    return " ".join([start, "train", config.recipe, *(f"{key}={_in_shell(value)}" for key, value in (kept | new).items())])
 
 
 def _in_shell(value: Any) -> str:

@@ -173,6 +173,12 @@ def test_a_shell_gets_the_same_run_from_the_command(recipe: str, word: str, tmp_
     assert customise(get_recipe(said[0]), said[1:]) == config
 
 
+def test_a_run_of_many_processes_is_started_with_as_many(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(to_dict(customise(get_recipe("digits"), ["parallel=ddp"]))))
+    (tmp_path / "environment.json").write_text('{"processes": 2}')
+    assert _for_run(tmp_path, {"join": "matched"}) == "torchrun --nproc-per-node 2 -m stepsnet train digits parallel=ddp join=matched"
+
+
 def test_the_rules_know_that_a_run_clips(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Circumstances] = []
 
