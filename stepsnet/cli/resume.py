@@ -8,6 +8,7 @@ SUMMARY = "continue a run that was stopped, exactly where it stopped"
 DESCRIPTION = """\
 Continues a run from its latest checkpoint. What it computes is what the uninterrupted run would have computed, to the bit;
 only where and how it runs can be changed: workers, parallel, device, data.root, checkpoint.every, nonfinite …
+On another number of processes sums are rounded otherwise, and batch norms look at each process's own share of the batch.
 
   stepsnet resume runs/digits-test_steps_deit-1
   stepsnet resume runs/first workers=4 data.root=/another/place
