@@ -27,10 +27,10 @@ import torch
 import torch._dynamo  # which torch's optimisers import when they are made
 
 from stepsnet.cli.console import progress
+from stepsnet.durable import TEMPORARY
 from stepsnet.tasks.base import Task
 from stepsnet.training.checkpoint import latest, read_optimizer, read_tensors
 from stepsnet.training.config import TrainConfig, customise
-from stepsnet.training.durable import TEMPORARY
 from stepsnet.training.recipes import get_recipe
 from stepsnet.training.run import resume, task_of, train
 from stepsnet.training.rundir import CHECKPOINTS, METRICS, WEIGHTS, WEIGHTS_EMA, is_run, read_lines

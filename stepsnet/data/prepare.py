@@ -21,6 +21,7 @@ from stepsnet.data.sources import PARTS, Source, Unit, units
 from stepsnet.data.tokens import FORMAT_VERSION, ITEM_BYTES, MANIFEST, TOKENIZER, Manifest, Part, read_manifest
 from stepsnet.data.unpack import Problems
 from stepsnet.data.vocabulary import BpeVocabulary
+from stepsnet.durable import replace_file
 from stepsnet.errors import UsageError
 
 PROGRESS = "preparation.json"
@@ -96,7 +97,7 @@ class _Notes:
             self.parts, self.encoded = kept["parts"], {part: (done[0], done[1]) for part, done in kept["encoded"].items()}
 
     def save(self) -> None:
-        _write(self.path, json.dumps({"identity": self.identity, "parts": self.parts, "encoded": self.encoded}, indent=2))
+        replace_file(self.path, json.dumps({"identity": self.identity, "parts": self.parts, "encoded": self.encoded}, indent=2).encode())
 
 
 def _read(request: Request, notes: _Notes, watch: Watch) -> None:
@@ -124,7 +125,7 @@ def _read(request: Request, notes: _Notes, watch: Watch) -> None:
             content = train_bpe(sample.texts(), request.vocabulary)
     if BpeVocabulary(content, str(request.tokenizer or target)).separator is None:
         raise UsageError(f"{request.tokenizer} has no token <|endoftext|> to separate documents with.")
-    _write(target, content)
+    replace_file(target, content.encode())
     notes.save()
 
 
@@ -184,7 +185,7 @@ def _encode(request: Request, notes: _Notes, watch: Watch) -> Manifest:
         request=notes.identity, dtype=dtype, vocabulary=len(vocabulary.pieces), tokenizer_sha256=vocabulary.identity,
         sources=sources_of, parts=parts,
     )
-    _write(request.out / MANIFEST, manifest.to_json())
+    replace_file(request.out / MANIFEST, manifest.to_json().encode())
     notes.path.unlink()
     return manifest
 
@@ -199,13 +200,3 @@ def _settle(file: Any, notes: _Notes, part: str, done: tuple[int, int]) -> None:
 
 def _size(unit: Unit) -> int:
     return sum(len(text.encode()) for text, _ in unit)
-
-
-def _write(path: Path, content: str) -> None:
-    """The file appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8", newline="") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

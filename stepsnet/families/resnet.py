@@ -167,7 +167,9 @@ class ResNet(VisionModel):
             case [conv, norm, act, *rest] if type(self.stem) is nn.Sequential:
                 if conv_kernels.applies(x, (conv, norm), acts=(act,), around=(self.stem,)):
                     x = conv_kernels.convolve(x, (conv, norm), relu=True)
-                    return nn.Sequential(*rest)(x)
+                    for module in rest:
+                        x = module(x)
+                    return x
         return self.stem(x)
 
     def cut_after(self, feature: int) -> None:

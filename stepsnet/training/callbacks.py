@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from stepsnet.data.tokens import TOKENIZER
 from stepsnet.data.vocabulary import BpeVocabulary
+from stepsnet.durable import replace_file
 from stepsnet.errors import UsageError
-from stepsnet.training.durable import replace_file
 from stepsnet.training.rundir import EVALUATIONS, METRICS, StepLines
 
 if TYPE_CHECKING:

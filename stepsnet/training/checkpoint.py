@@ -26,10 +26,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from stepsnet.durable import TEMPORARY, replace_file, sync_folder, write_file
 from stepsnet.errors import UsageError
 from stepsnet.training import sharded
 from stepsnet.training.distributed import Processes
-from stepsnet.training.durable import TEMPORARY, full_disk_in_words, remove_folder, remove_leftovers, replace_file, sync_folder, write_file
+from stepsnet.training.durable import full_disk_in_words, remove_folder, remove_leftovers
 from stepsnet.training.tensors import fill, like
 
 FORMAT = 1

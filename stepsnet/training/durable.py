@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stepsnet.durable import TEMPORARY, replace_file, sync_folder, write_file
+from stepsnet.durable import TEMPORARY
 from stepsnet.training.errors import RunFailed
-
-__all__ = ["TEMPORARY", "full_disk_in_words", "remove_folder", "remove_leftovers", "replace_file", "sync_folder", "write_file"]
 
 
 def remove_folder(folder: Path) -> None:

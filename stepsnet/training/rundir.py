@@ -23,9 +23,10 @@ from typing import Any
 import torch
 
 import stepsnet
+from stepsnet.durable import TEMPORARY, replace_file
 from stepsnet.errors import UsageError
 from stepsnet.training.config import TrainConfig
-from stepsnet.training.durable import TEMPORARY, full_disk_in_words, replace_file
+from stepsnet.training.durable import full_disk_in_words
 from stepsnet.training.typed import from_dict, to_dict
 
 CONFIG, ENVIRONMENT, METRICS, EVALUATIONS, RESULT = "config.json", "environment.json", "metrics.jsonl", "eval.jsonl", "result.json"

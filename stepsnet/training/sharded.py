@@ -20,9 +20,9 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_state_dict
 from torch.distributed.checkpoint.state_dict_saver import save as save_state_dict
 
+from stepsnet.durable import sync_folder
 from stepsnet.errors import UsageError
 from stepsnet.training.distributed import Processes
-from stepsnet.training.durable import sync_folder
 from stepsnet.training.tensors import local
 
 
