@@ -72,6 +72,7 @@ COMMANDS = {
 PRINTS = {  # programs whose result is what they print
     "compile_time_deit": "python benchmarks/compile_time.py --families deit",
     "compile_time_swin": "python benchmarks/compile_time.py --families swin",
+    "where_time_goes": "python benchmarks/where_time_goes.py",
 }
 SHOWN = {  # pictures of the page: folder of the command, picture
     "figure6a_throughput": ("figure6a", "accuracy_inference_8_fp32.png"),
