@@ -27,13 +27,13 @@ import torch
 import torch._dynamo  # which torch's optimisers import when they are made
 
 from stepsnet.cli.console import progress
-from stepsnet.durable import TEMPORARY
+from stepsnet.files import TEMPORARY
+from stepsnet.runs.folder import CHECKPOINTS, METRICS, WEIGHTS, WEIGHTS_EMA, is_run, read_lines
 from stepsnet.tasks.base import Task
-from stepsnet.training.checkpoint import latest, read_optimizer, read_tensors
-from stepsnet.training.config import TrainConfig, customise
-from stepsnet.training.recipes import get_recipe
-from stepsnet.training.run import resume, task_of, train
-from stepsnet.training.rundir import CHECKPOINTS, METRICS, WEIGHTS, WEIGHTS_EMA, is_run, read_lines
+from stepsnet.train.checkpoint import latest, read_optimizer, read_tensors
+from stepsnet.train.config import TrainConfig, customise
+from stepsnet.train.recipes import get_recipe
+from stepsnet.train.run import resume, task_of, train
 
 SETTINGS = (
     "model=test_deit", "plan=16x1, 32x1", "batch_size=16", "drop_path=0.1", "augment.mixup=0.8", "optim.ema=0.99",

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from stepsnet.bench.interleave import interleave, threads
-from stepsnet.bench.machine import describe_machine
-from stepsnet.bench.summary import Spread
-from stepsnet.families import create_model, load_model, save_model
+from stepsnet.models import create_model, load_model, save_model
 from stepsnet.report.bench_tables import machine_line, tables_of
+from stepsnet.research.bench.interleave import interleave, threads
+from stepsnet.research.bench.machine import describe_machine
+from stepsnet.research.bench.summary import Spread
 
 MODELS = ("deit_deep_d96", "steps_deit_deep_d96", "steps_swin_deep_d96")
 WANTED = 1.5

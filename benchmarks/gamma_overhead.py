@@ -19,8 +19,8 @@ from unittest.mock import patch
 from benchmarks.loop_overhead import Clock
 from stepsnet.analysis import GammaRecorder
 from stepsnet.data.config import DataConfig
-from stepsnet.training.config import CheckpointConfig, EvalConfig, TrainConfig
-from stepsnet.training.run import train
+from stepsnet.train.config import CheckpointConfig, EvalConfig, TrainConfig
+from stepsnet.train.run import train
 
 TARGET = 0.02
 WATCHED = {"on_start": "passes", "on_step": "passes", "on_end": "picture"}

@@ -16,8 +16,8 @@ from itertools import islice
 
 import torch
 
-from stepsnet.families import create_model
-from stepsnet.families.language import Transformer
+from stepsnet.models import create_model
+from stepsnet.models.language import Transformer
 from stepsnet.tasks.generation import generate_tokens
 from stepsnet.tasks.sampling import Sampling
 

@@ -22,15 +22,15 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from stepsnet.data.augment import AugmentConfig
 from stepsnet.data.config import DataConfig
-from stepsnet.data.pictures import ArraySource, Pictures
+from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.images.datasets import ArraySource, Pictures
 from stepsnet.tasks.classification import Classification
-from stepsnet.training.callbacks import Callback
-from stepsnet.training.config import CheckpointConfig, EvalConfig, OptimConfig, TrainConfig
-from stepsnet.training.loader import TrainingBatches
-from stepsnet.training.loop import TrainState
-from stepsnet.training.run import train
+from stepsnet.train.callbacks import Callback
+from stepsnet.train.config import CheckpointConfig, EvalConfig, OptimConfig, TrainConfig
+from stepsnet.train.loader import TrainingBatches
+from stepsnet.train.loop import TrainState
+from stepsnet.train.run import train
 
 TARGET = 0.03
 WARM_UP = 2

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.goals import goals_table
-from stepsnet.bench.machine import describe_machine
 from stepsnet.report.bench_tables import WordTable, machine_line, tables_of
 from stepsnet.report.html import write as write_whole
+from stepsnet.research.bench.machine import describe_machine
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"

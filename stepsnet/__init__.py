@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stepsnet.errors import UsageError
-    from stepsnet.families import compile_blocks, cost_of, create_model, fold, list_models, load_model, save_model
     from stepsnet.macro import ReverseStepsNet, StepPlan, StepsNet
+    from stepsnet.models import compile_blocks, cost_of, create_model, fold, list_models, load_model, save_model
 
 __version__ = "0.1.0"
 
@@ -35,13 +35,13 @@ _HOMES = {
     "StepPlan": "stepsnet.macro",
     "StepsNet": "stepsnet.macro",
     "UsageError": "stepsnet.errors",
-    "compile_blocks": "stepsnet.families",
-    "cost_of": "stepsnet.families",
-    "create_model": "stepsnet.families",
-    "fold": "stepsnet.families",
-    "list_models": "stepsnet.families",
-    "load_model": "stepsnet.families",
-    "save_model": "stepsnet.families",
+    "compile_blocks": "stepsnet.models",
+    "cost_of": "stepsnet.models",
+    "create_model": "stepsnet.models",
+    "fold": "stepsnet.models",
+    "list_models": "stepsnet.models",
+    "load_model": "stepsnet.models",
+    "save_model": "stepsnet.models",
 }
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from stepsnet.analysis.states import macro_nets
 from stepsnet.errors import UsageError
-from stepsnet.families import Model, create_model
+from stepsnet.models import Model, create_model
 
 STARTS_AT_ZERO = ("rezero", "skipinit")
 SCALES = ("gamma", "layer_scale", "layerscale")

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from stepsnet.analysis.shortcut import measure
 from stepsnet.analysis.states import macro_nets
-from stepsnet.durable import replace_file
+from stepsnet.files import replace_file
 from stepsnet.report.figures import save_figure
 from stepsnet.report.gamma import gamma_map
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from stepsnet.blocks.conv_kernels import ConvAndNorm
+from stepsnet.accel.conv_kernels import ConvAndNorm
 from stepsnet.blocks.linear import Conv2d
 
 

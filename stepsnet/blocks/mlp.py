@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepsnet.blocks import kernels
+from stepsnet.accel import kernels
 from stepsnet.blocks.linear import DepthwiseConv2d, Linear
 
 

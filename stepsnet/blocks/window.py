@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepsnet.blocks import kernels
+from stepsnet.accel import kernels
 from stepsnet.blocks.attention import head_dim
 from stepsnet.blocks.linear import Linear
 

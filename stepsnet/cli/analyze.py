@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stepsnet.cli.console import Bar
     from stepsnet.integrations.foreign import Loaded
     from stepsnet.tasks.base import Batch
-    from stepsnet.training.loader import ValidationBatches
+    from stepsnet.train.loader import ValidationBatches
 
 SUMMARY = "look inside a model: shortcut ratio, gradients, steps, width; paths masked, blocks dropped"
 DESCRIPTION = """\
@@ -180,11 +180,11 @@ def _on_metric(args: argparse.Namespace) -> tuple[Shown, str]:
     from stepsnet.cli.console import progress
     from stepsnet.data.config import EMBEDDED_KINDS
     from stepsnet.errors import UsageError
-    from stepsnet.training import rundir
-    from stepsnet.training.config import customise_resumed
-    from stepsnet.training.distributed import Processes, choose_device
-    from stepsnet.training.loader import ValidationBatches
-    from stepsnet.training.run import trained_model
+    from stepsnet.runs import folder as rundir
+    from stepsnet.train.config import customise_resumed
+    from stepsnet.train.distributed import Processes, choose_device
+    from stepsnet.train.loader import ValidationBatches
+    from stepsnet.train.run import trained_model
 
     folder = Path(args.model).expanduser()
     if not rundir.is_run(folder):

@@ -62,10 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.bench import threads
     from stepsnet.cli.console import print_json
     from stepsnet.cli.numbers import print_table
     from stepsnet.report.bench_tables import findings, machine_line, tables_of, timed_lines
+    from stepsnet.research.bench import threads
 
     _check(args)
     with threads(args.threads):
@@ -130,9 +130,9 @@ def command_line(args: argparse.Namespace) -> str:
 
 
 def _speed(args: argparse.Namespace) -> dict[str, Any]:
-    from stepsnet.bench import SpeedSettings, run_speed
     from stepsnet.cli.console import progress
     from stepsnet.cli.subjects import find_model
+    from stepsnet.research.bench import SpeedSettings, run_speed
 
     models = {word: find_model(word) for word in dict.fromkeys(args.models)}
     settings = SpeedSettings(
@@ -147,9 +147,9 @@ def _speed(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _memory(args: argparse.Namespace) -> dict[str, Any]:
-    from stepsnet.bench import Subject, run_memory
     from stepsnet.cli.console import progress
     from stepsnet.cli.subjects import weights_file
+    from stepsnet.research.bench import Subject, run_memory
 
     subjects = [Subject(word, weights_file(word)) for word in dict.fromkeys(args.models)]
     with progress("measuring", len(subjects) * len(args.mode) * len(args.batch), "processes") as bar:
@@ -157,10 +157,10 @@ def _memory(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _depth(args: argparse.Namespace) -> dict[str, Any]:
-    from stepsnet.bench import run_growth, run_rows
-    from stepsnet.bench.growth import DEPTHS, WIDTHS
     from stepsnet.cli.console import progress
-    from stepsnet.paper import TABLES
+    from stepsnet.research.bench import run_growth, run_rows
+    from stepsnet.research.bench.growth import DEPTHS, WIDTHS
+    from stepsnet.research.paper import TABLES
 
     if args.table:
         rows: dict[str, list[tuple[str, float | None]]] = {}
@@ -182,7 +182,7 @@ MEASURES = {"speed": _speed, "memory": _memory, "depth": _depth}
 
 def printed_accuracy() -> dict[str, float]:
     """Top-1 of every model the paper prints one for, under the settings we register."""
-    from stepsnet.paper import TABLES
+    from stepsnet.research.paper import TABLES
 
     rows = [row for name in ("table1", "table5a", "table5b") for row in TABLES[name].rows]
     return {row.model: float(row.printed["result"]) for row in rows if not row.options}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stepsnet.studies.demo import Network
+    from stepsnet.research.studies.demo import Network
 
 SUMMARY = "see the claim with your own eyes: deep networks of equal cost side by side, nothing to download"
 DESCRIPTION = """\
@@ -33,9 +33,9 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.console import print_json
     from stepsnet.cli.numbers import print_table
     from stepsnet.errors import UsageError
-    from stepsnet.studies.demo import run_demo
-    from stepsnet.studies.demo_report import COLUMNS, REMARKS, cells, findings, write_report
-    from stepsnet.training.errors import RunFailed
+    from stepsnet.research.studies.demo import run_demo
+    from stepsnet.research.studies.demo_report import COLUMNS, REMARKS, cells, findings, write_report
+    from stepsnet.train.errors import RunFailed
 
     if args.seed < 0:
         raise UsageError(f"--seed is {args.seed}, but cannot be negative.")
@@ -78,7 +78,7 @@ class _Bars:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         from stepsnet.cli.console import errors
-        from stepsnet.studies.demo import ITERS, NETWORKS
+        from stepsnet.research.studies.demo import ITERS, NETWORKS
 
         self._console = errors
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.models_or_runs import load_any
     from stepsnet.report.doctor import write_doctor_page
     from stepsnet.report.html import check_place
-    from stepsnet.training.rundir import is_run
+    from stepsnet.runs.folder import is_run
 
     if args.html:
         check_place(Path(args.html))
@@ -74,7 +74,7 @@ def examine(patient: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, 
     from stepsnet.analysis.doctor_curves import judge_curves
     from stepsnet.analysis.doctor_design import design_of
     from stepsnet.report.run import read_lines
-    from stepsnet.training.rundir import read_config
+    from stepsnet.runs.folder import read_config
 
     def advise(changes: Mapping[str, str]) -> str:
         return _for_model(patient, changes) if folder is None else _for_run(folder, changes)
@@ -95,9 +95,9 @@ def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
     """The command that trains the same once more with the changes; what the run itself had changed of its recipe stays."""
     from stepsnet.cli.train import dotted
     from stepsnet.report.run import read_json
-    from stepsnet.training.recipes import RECIPES, get_recipe
-    from stepsnet.training.rundir import ENVIRONMENT, read_config
-    from stepsnet.training.typed import to_dict
+    from stepsnet.runs.folder import ENVIRONMENT, read_config
+    from stepsnet.train.recipes import RECIPES, get_recipe
+    from stepsnet.train.typed import to_dict
 
     config = read_config(folder)
     names = {"clip": "optim.clip"} | {key: f"model_args.{key}" for key in ("residual", "embed_dim", "depth", "depths")}
@@ -121,7 +121,7 @@ def _in_shell(value: Any) -> str:
 def _for_model(patient: Loaded, changes: Mapping[str, str]) -> str:
     """The call that makes the same model with the changes."""
     from stepsnet.analysis.doctor_rules import advise_in_python
-    from stepsnet.families import get_variant
+    from stepsnet.models import get_variant
 
     made_from = getattr(patient.model, "default_cfg", {}) if patient.family else {}
     if not made_from or not changes.keys().isdisjoint(("clip", "lr")):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stepsnet.tasks.base import Batch
-    from stepsnet.training.loader import ValidationBatches
+    from stepsnet.train.loader import ValidationBatches
 
 SUMMARY = "evaluate the weights of a run"
 DESCRIPTION = """\
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.console import print_json, progress
     from stepsnet.cli.watching import existing_run, in_words
-    from stepsnet.training.run import evaluate_run
+    from stepsnet.train.run import evaluate_run
 
     def watched(batches: ValidationBatches) -> Iterator[tuple[Batch, bool]]:
         with progress("evaluating", len(batches), "batches") as bar:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stepsnet.families import Model
-    from stepsnet.integrations.export import Exported
+    from stepsnet.export import Exported
+    from stepsnet.models import Model
 
 SUMMARY = "write a model as a file for onnxruntime, OpenVINO or torch.export, and check it"
 DESCRIPTION = """\
@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.console import print_json, progress
-    from stepsnet.families import fold
-    from stepsnet.integrations.export import FORMATS, at_size, export_model, has_batch_norms
+    from stepsnet.export import FORMATS, at_size, export_model, has_batch_norms
+    from stepsnet.models import fold
 
     size = None if args.image_size is None else read_size(args.image_size)
     model, stem, notes = with_notes(args.model, ema=args.ema)
@@ -78,8 +78,8 @@ def with_notes(given: str, *, ema: bool) -> tuple[Model, str, list[str]]:
     """The model, a name for its file, and what the user should know about it."""
     from stepsnet.cli.subjects import find_model, weights_file
     from stepsnet.errors import UsageError
-    from stepsnet.families.files import read_header
-    from stepsnet.training.rundir import is_run
+    from stepsnet.models.files import read_header
+    from stepsnet.runs.folder import is_run
 
     place = Path(given).expanduser()
     if is_run(place):
@@ -100,9 +100,9 @@ def run_model(folder: Path, *, ema: bool) -> tuple[Model, list[str]]:
     """The model of a run, told the names of its classes and how its pictures were normalised, where the data still say so."""
     from stepsnet.cli.watching import existing_run
     from stepsnet.errors import UsageError
-    from stepsnet.families import load_model
-    from stepsnet.training import rundir
-    from stepsnet.training.run import task_of, trained_model
+    from stepsnet.models import load_model
+    from stepsnet.runs import folder as rundir
+    from stepsnet.train.run import task_of, trained_model
 
     config = rundir.read_config(existing_run(str(folder)))
     if config.task in ("detection", "segmentation"):

@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.console import print_json, progress
     from stepsnet.cli.numbers import format_cost, print_table
     from stepsnet.errors import UsageError, nearest
-    from stepsnet.families import list_models
+    from stepsnet.models import list_models
 
     names = list_models(args.pattern)
     if not names:
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 def describe(name: str, **options: Any) -> dict[str, Any]:
     """One model in figures, by closed form: nothing is allocated and nothing runs."""
-    from stepsnet.families import create_model
+    from stepsnet.models import create_model
 
     model = create_model(name, device="meta", **options)
     cost = model.closed_form()

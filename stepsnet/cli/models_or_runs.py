@@ -18,9 +18,9 @@ SAMPLES = 8
 def load_any(name: str, seed: int = 0) -> Loaded:
     """The model that a word on the command line stands for, with inputs to run it on."""
     from stepsnet.errors import UsageError, nearest
-    from stepsnet.families import list_models
     from stepsnet.integrations.foreign import is_foreign, load_foreign
-    from stepsnet.training.rundir import is_run
+    from stepsnet.models import list_models
+    from stepsnet.runs.folder import is_run
 
     if is_foreign(name):
         return load_foreign(name, seed)
@@ -37,12 +37,12 @@ def load_run(folder: Path, *, ema: bool = False) -> Loaded:
     """The model of a run as it is now, its validation samples and its loss on them; of dense tasks the backbone, on their pictures."""
     import dataclasses
 
-    from stepsnet.families import FeatureBackbone
     from stepsnet.integrations.foreign import Loaded
+    from stepsnet.models import FeatureBackbone
+    from stepsnet.runs import folder as rundir
     from stepsnet.tasks.base import DenseTask
-    from stepsnet.training import rundir
-    from stepsnet.training.checkpoint import latest
-    from stepsnet.training.run import trained_model
+    from stepsnet.train.checkpoint import latest
+    from stepsnet.train.run import trained_model
 
     config = dataclasses.replace(rundir.read_config(folder), parallel="none")
     task, model = trained_model(folder, config, ema=ema)
@@ -65,8 +65,8 @@ def _load_own(name: str, seed: int) -> Loaded:
     import torch
 
     from stepsnet.cli.subjects import weights_file
-    from stepsnet.families import VisionModel, create_model, load_model
     from stepsnet.integrations.foreign import Loaded, random_pictures, random_tokens
+    from stepsnet.models import VisionModel, create_model, load_model
 
     file = weights_file(name)
     with torch.random.fork_rng(devices=[]):

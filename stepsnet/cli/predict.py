@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stepsnet.training.predictor import Predictor
+    from stepsnet.train.predictor import Predictor
 
 SUMMARY = "annotate pictures with what a trained detector or segmenter finds in them"
 DESCRIPTION = """\
@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
 
     from stepsnet.cli.console import print_json, progress
     from stepsnet.cli.watching import existing_run
-    from stepsnet.data.pictures import FileSource, UnreadablePictureError
+    from stepsnet.data.images.datasets import FileSource, UnreadablePictureError
     from stepsnet.errors import UsageError
-    from stepsnet.training.predictor import Predictor
+    from stepsnet.train.predictor import Predictor
 
     if not 0 <= args.score <= 1:
         raise UsageError(f"--score is {args.score}, but lies between 0 and 1.")
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 def annotate(predictor: Predictor, image: Any, out: Path, stem: str, score: float) -> dict[str, Any]:
     """Write the annotated picture and return what is in it."""
-    from stepsnet.integrations.optional import require
+    from stepsnet.optional import require
     from stepsnet.report.annotate import draw_classes, draw_objects
 
     annotated = out / f"{stem}.png"
@@ -91,7 +91,7 @@ def annotate(predictor: Predictor, image: Any, out: Path, stem: str, score: floa
 
 def pictures_of(given: list[str]) -> list[Path]:
     """The pictures named, those in named folders included, in order."""
-    from stepsnet.data.images import SUFFIXES
+    from stepsnet.data.images.folders import SUFFIXES
     from stepsnet.errors import UsageError
 
     found: list[Path] = []

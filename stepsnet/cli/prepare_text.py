@@ -40,8 +40,8 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from stepsnet.cli.console import errors, print_json, progress
-    from stepsnet.data.prepare import Request, prepare
-    from stepsnet.data.sources import find_sources
+    from stepsnet.data.text.prepare import Request, prepare
+    from stepsnet.data.text.sources import find_sources
 
     sources = find_sources(args.files, valid=args.valid, test=args.test, left_out=args.leave_out, column=args.column)
     request = Request(

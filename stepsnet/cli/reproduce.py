@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepsnet.paper import Comparison, Table
+    from stepsnet.research.paper import Comparison, Table
 
 SUMMARY = "reprint a table of the paper beside our own counts"
 DESCRIPTION = """\
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.console import print_json, progress
-    from stepsnet.paper import get_tables, reproduce
+    from stepsnet.research.paper import get_tables, reproduce
 
     tables = get_tables(args.table)
     results = []

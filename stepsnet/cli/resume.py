@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.watching import carry_out, existing_run
     from stepsnet.report import run_report
-    from stepsnet.training.run import resume
-    from stepsnet.training.rundir import is_finished
+    from stepsnet.runs.folder import is_finished
+    from stepsnet.train.run import resume
 
     folder = existing_run(args.run)
     if is_finished(folder) and not (folder / "report.html").exists():  # it was killed between its last two files

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _describe(folder: Path) -> dict[str, Any]:
     from stepsnet.errors import UsageError
-    from stepsnet.training.rundir import EVALUATIONS, METRICS, is_being_trained, is_finished, last_line, read_config
+    from stepsnet.runs.folder import EVALUATIONS, METRICS, is_being_trained, is_finished, last_line, read_config
 
     facts: dict[str, Any] = {"run": str(folder), "recipe": "", "model": "", "plan": None, "state": "unreadable", "step": 0, "metrics": {}}
     try:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stepsnet.cli.console import Bar
-    from stepsnet.studies.results import Measured, Results
-    from stepsnet.studies.runner import Ended, Place
+    from stepsnet.research.studies.results import Measured, Results
+    from stepsnet.research.studies.runner import Ended, Place
 
 SUMMARY = "compare networks by rules that were fixed before: the paper's ablations, and joins; resumable"
 DESCRIPTION = """\
@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from stepsnet.errors import UsageError
-    from stepsnet.studies.registered import get_study
-    from stepsnet.studies.runner import Place, collect
+    from stepsnet.research.studies.registered import get_study
+    from stepsnet.research.studies.runner import Place, collect
 
     if args.list or args.name is None:
         return _list(json=args.json)
@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
 def _run(place: Place, args: argparse.Namespace) -> int:
     from stepsnet.cli.console import errors, progress
     from stepsnet.errors import UsageError
-    from stepsnet.integrations.optional import require
-    from stepsnet.studies.runner import left, run_study, steps_left
+    from stepsnet.optional import require
+    from stepsnet.research.studies.runner import left, run_study, steps_left
 
     require("matplotlib.figure", extra="plots")  # to be told now, not when the work is done
     workers = args.workers if args.workers is not None else _cores()
@@ -110,7 +110,7 @@ def _report(place: Place, results: Results, *, json: bool) -> int:
     from stepsnet.cli.console import print_json
     from stepsnet.cli.numbers import print_table
     from stepsnet.report.study import write_study
-    from stepsnet.studies.pages import study_page, summary
+    from stepsnet.research.studies.pages import study_page, summary
 
     page = study_page(place, results)
     report, words = write_study(place.folder, page)
@@ -127,7 +127,7 @@ def _report(place: Place, results: Results, *, json: bool) -> int:
 def _preview(place: Place, *, json: bool) -> int:
     from stepsnet.cli.console import print_json
     from stepsnet.cli.numbers import million, print_table
-    from stepsnet.studies.pages import GPU_RATE, gpu_hours
+    from stepsnet.research.studies.pages import GPU_RATE, gpu_hours
 
     size = place.chosen()
     if json:
@@ -143,7 +143,7 @@ def _preview(place: Place, *, json: bool) -> int:
 def _list(*, json: bool) -> int:
     from stepsnet.cli.console import print_json
     from stepsnet.cli.numbers import print_table
-    from stepsnet.studies.registered import get_study, study_names
+    from stepsnet.research.studies.registered import get_study, study_names
 
     studies = [get_study(name) for name in study_names()]
     if json:

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepsnet.families import Model
+    from stepsnet.models import Model
 
 
 def weights_file(word: str) -> Path | None:
     """The file a word stands for; None for a registered name, unless a run is called so. What is neither is answered in a sentence."""
     from stepsnet.errors import UsageError
-    from stepsnet.families import get_variant, list_models
-    from stepsnet.training.rundir import WEIGHTS, is_run
+    from stepsnet.models import get_variant, list_models
+    from stepsnet.runs.folder import WEIGHTS, is_run
 
     path = Path(word).expanduser()
     if word in list_models() and not is_run(path):
@@ -30,7 +30,7 @@ def weights_file(word: str) -> Path | None:
 
 def find_model(word: str) -> Model:
     """The model of a name, newly made, or of a folder or file, with its weights."""
-    from stepsnet.families import create_model, load_model
+    from stepsnet.models import create_model, load_model
 
     file = weights_file(word)
     return create_model(word) if file is None else load_model(file)

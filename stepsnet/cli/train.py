@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from stepsnet.training.recipes import RECIPES, explain
+from stepsnet.train.recipes import RECIPES, explain
 
 SUMMARY = "train a model by a recipe, on one process or many"
 
@@ -48,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
             print(f"Recipes (stepsnet train RECIPE key=value …):\n{list_recipes()}")
         return 0
     from stepsnet.cli.watching import carry_out
-    from stepsnet.training.config import customise
-    from stepsnet.training.recipes import get_recipe
-    from stepsnet.training.run import preview, train
+    from stepsnet.train.config import customise
+    from stepsnet.train.recipes import get_recipe
+    from stepsnet.train.run import preview, train
 
     config = customise(get_recipe(args.recipe), args.words)
     if args.dry_run:

@@ -10,11 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.training.callbacks import Callback, TensorBoard, Watcher
+from stepsnet.train.callbacks import Callback, TensorBoard, Watcher
 
 if TYPE_CHECKING:
-    from stepsnet.training.loop import TrainState
-    from stepsnet.training.run import Result
+    from stepsnet.train.loop import TrainState
+    from stepsnet.train.run import Result
 
 SECONDS_BETWEEN_LINES = 10.0
 FAILED = 1
@@ -85,8 +85,8 @@ def carry_out(run: Callable[[Sequence[Watcher]], Result], *, json: bool) -> int:
     from torch.distributed.elastic.multiprocessing.errors import record
 
     from stepsnet.cli.console import print_json
-    from stepsnet.training.distributed import launched
-    from stepsnet.training.errors import RunFailed
+    from stepsnet.train.distributed import launched
+    from stepsnet.train.errors import RunFailed
 
     first = os.environ.get("RANK", "0") == "0"
     try:
@@ -121,7 +121,7 @@ def clock(seconds: float) -> str:
 def existing_run(folder: str) -> Path:
     """The path of a run given on the command line; where there is none, a sentence with the nearest of its neighbours."""
     from stepsnet.errors import UsageError, nearest
-    from stepsnet.training.rundir import is_run
+    from stepsnet.runs.folder import is_run
 
     path = Path(folder)
     if not is_run(path):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stepsnet.data.arrays import load_cifar10, load_digits, load_fashion_mnist
-from stepsnet.data.coco import Objects, load_coco
 from stepsnet.data.config import DataConfig
-from stepsnet.data.gutenberg import load_gutenberg
-from stepsnet.data.images import load_image_folder, load_tiny_imagenet
-from stepsnet.data.masks import MaskedPictures, load_mask_folder
-from stepsnet.data.pictures import Pictures
-from stepsnet.data.python_docs import load_python_docs
-from stepsnet.data.text import Text, load_text_files
-from stepsnet.data.tokens import load_tokens
+from stepsnet.data.dense.coco import Objects, load_coco
+from stepsnet.data.dense.masks import MaskedPictures, load_mask_folder
+from stepsnet.data.images.arrays import load_cifar10, load_digits, load_fashion_mnist
+from stepsnet.data.images.datasets import Pictures
+from stepsnet.data.images.folders import load_image_folder, load_tiny_imagenet
+from stepsnet.data.text.gutenberg import load_gutenberg
+from stepsnet.data.text.python_docs import load_python_docs
+from stepsnet.data.text.tokens import load_tokens
+from stepsnet.data.text.windows import Text, load_text_files
 from stepsnet.errors import UsageError
 
 PICTURES: dict[str, Callable[[DataConfig], Pictures]] = {

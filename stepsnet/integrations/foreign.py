@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.errors import UsageError, nearest
-from stepsnet.integrations.optional import require
 from stepsnet.integrations.torchvision import import_torchvision
+from stepsnet.optional import require
 
 PICTURES, TEXTS, TOKENS = 4, 2, 64
 """How many random pictures, or texts of how many tokens, a model gets to see."""

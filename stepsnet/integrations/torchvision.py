@@ -10,7 +10,7 @@ torchvision is all there: `transforms.v2`, `models`, `datasets`, and timm. Where
 and torchvision is left entirely to itself.
 
 An operator is declared by its schema in `DECLARED`. Detection needs two of them to compute as well, `nms` and `roi_align`: they get
-the kernels in plain PyTorch of `stepsnet.integrations.detection.kernels`. Without a kernel torchvision would fall back to a version of
+the kernels in plain PyTorch of `stepsnet.dense.kernels`. Without a kernel torchvision would fall back to a version of
 `roi_align` that takes all memory there is, so it is told that these two are there; of any other operator it still says that it is not.
 """
 
@@ -25,8 +25,8 @@ from types import ModuleType
 
 import torch
 
-from stepsnet.integrations.detection import kernels
-from stepsnet.integrations.optional import require
+from stepsnet.dense import kernels
+from stepsnet.optional import require
 
 DECLARED = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsnet.integrations.optional import require
+from stepsnet.optional import require
 
 # Twelve hues that stay apart for most readers (after Paul Tol), used in turn.
 COLOURS = (

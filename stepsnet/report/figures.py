@@ -16,9 +16,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.durable import replace_file
 from stepsnet.errors import UsageError
-from stepsnet.integrations.optional import require
+from stepsnet.files import replace_file
+from stepsnet.optional import require
 from stepsnet.report.html import check_place
 from stepsnet.report.palette import FAINT, GRID, INK, PAPER, SERIES
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from stepsnet.durable import replace_file
 from stepsnet.errors import UsageError
+from stepsnet.files import replace_file
 from stepsnet.report.palette import FAINT, GRID, INK, PAPER
 
 STYLE = f"""

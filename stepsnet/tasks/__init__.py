@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stepsnet.data.augment import AugmentConfig
 from stepsnet.data.config import DataConfig
+from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.dense.config import DetectConfig
+from stepsnet.dense.upernet import SegmentConfig
 from stepsnet.errors import UsageError, nearest
-from stepsnet.integrations.detection.config import DetectConfig
-from stepsnet.integrations.upernet import SegmentConfig
 from stepsnet.tasks.base import Task
 
 TASKS = ("classification", "language", "detection", "segmentation")

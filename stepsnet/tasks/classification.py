@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stepsnet.data.augment import AugmentConfig
 from stepsnet.data.config import DataConfig
-from stepsnet.data.mixing import BatchMixer
-from stepsnet.data.pictures import PictureDataset, Pictures, PictureSample, PictureSource
-from stepsnet.data.transforms import make_transform
+from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.images.datasets import PictureDataset, Pictures, PictureSample, PictureSource
+from stepsnet.data.images.mixing import BatchMixer
+from stepsnet.data.images.transforms import make_transform
 from stepsnet.tasks.base import Batch, MapDataset
 
 

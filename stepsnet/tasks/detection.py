@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stepsnet.data.augment import AugmentConfig
-from stepsnet.data.coco import Objects, ObjectSplit
 from stepsnet.data.config import DataConfig
-from stepsnet.data.objects import ObjectDataset, ObjectSample
-from stepsnet.data.pictures import IMAGENET_MEAN, IMAGENET_STD
-from stepsnet.integrations.coco import average_precision
-from stepsnet.integrations.detection.config import DetectConfig
-from stepsnet.integrations.maps import make_maps
+from stepsnet.data.dense.coco import Objects, ObjectSplit
+from stepsnet.data.dense.objects import ObjectDataset, ObjectSample
+from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.images.datasets import IMAGENET_MEAN, IMAGENET_STD
+from stepsnet.dense.coco import average_precision
+from stepsnet.dense.config import DetectConfig
+from stepsnet.dense.maps import make_maps
 from stepsnet.tasks.base import Batch, MapDataset
 
 
@@ -48,13 +48,13 @@ class Detection:
         return {}
 
     def network(self, backbone: nn.Module, *, frozen_norm: bool) -> nn.Module:
-        from stepsnet.integrations.detection.detector import Detector
+        from stepsnet.dense.detector import Detector
 
         return Detector(make_maps(backbone, frozen_norm=frozen_norm), self.detect, len(self.objects.classes))
 
     def network_macs(self, network: nn.Module) -> int:
-        from stepsnet.integrations.detection.count import detector_macs
-        from stepsnet.integrations.detection.detector import Detector
+        from stepsnet.dense.count import detector_macs
+        from stepsnet.dense.detector import Detector
 
         assert isinstance(network, Detector)
         limits = {"proposals": self.detect.proposals, "detections": self.detect.detections}
@@ -113,7 +113,7 @@ class Detection:
 
     def predictions(self, model: nn.Module, batch: Batch) -> list[Any]:
         """Entries of a COCO results file, and for each picture seen its bare id."""
-        from stepsnet.integrations.detection.results import coco_results, in_the_picture
+        from stepsnet.dense.results import coco_results, in_the_picture
 
         found: list[Any] = []
         detections = self._found(model, batch)

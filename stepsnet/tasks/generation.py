@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from stepsnet.data.vocabulary import Vocabulary
+from stepsnet.data.text.vocabulary import Vocabulary
 from stepsnet.errors import UsageError
 from stepsnet.tasks.sampling import Draw, Sampling
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stepsnet.data.config import DataConfig
-from stepsnet.data.text import IGNORED, Text, TextSample, TrainWindows, ValidWindows
+from stepsnet.data.text.windows import IGNORED, Text, TextSample, TrainWindows, ValidWindows
 from stepsnet.tasks.base import Batch, MapDataset
 
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stepsnet.data.augment import AugmentConfig
 from stepsnet.data.config import DataConfig
-from stepsnet.data.masks import VOID, MaskedDataset, MaskedPictures, MaskedSample, MaskSplit
-from stepsnet.data.pictures import IMAGENET_MEAN, IMAGENET_STD
-from stepsnet.integrations.maps import make_maps
-from stepsnet.integrations.upernet import SegmentConfig, Segmenter
+from stepsnet.data.dense.masks import VOID, MaskedDataset, MaskedPictures, MaskedSample, MaskSplit
+from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.images.datasets import IMAGENET_MEAN, IMAGENET_STD
+from stepsnet.dense.maps import make_maps
+from stepsnet.dense.upernet import SegmentConfig, Segmenter
 from stepsnet.tasks.base import Batch, MapDataset
 
 

@@ -9,8 +9,8 @@ import torch
 
 from stepsnet.analysis import step_contribution, width_use
 from stepsnet.analysis.contribution import effective_rank
-from stepsnet.families import create_model
 from stepsnet.macro import Stack, StepsNet
+from stepsnet.models import create_model
 from tests.analysis.nets import Foreign, Scale, no_hooks
 
 PICTURE_MODELS = ["test_steps_deit", "test_steps_swin", "test_steps_resnet", "test_steps_swinpp", "test_deit"]

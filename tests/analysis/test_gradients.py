@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from stepsnet.analysis import gradient_flow, shortcut_ratio
 from stepsnet.analysis.gradients import probe_generator, random_class_loss
 from stepsnet.errors import UsageError
-from stepsnet.families import create_model
 from stepsnet.macro import ReverseStepsNet, Stack, StepsNet
+from stepsnet.models import create_model
 from tests.analysis.nets import Foreign, Linear, Scale, Shift, no_hooks
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from stepsnet.analysis import drop_blocks, mask_paths
 from stepsnet.errors import UsageError
-from stepsnet.families import create_model
 from stepsnet.macro import ReverseStepsNet, Stack, StepsNet
+from stepsnet.models import create_model
 from tests.analysis.nets import Linear, Scale, no_hooks
 
 Batch = Tensor

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from stepsnet.analysis import diagnose, gradient_flow, shortcut_ratio
 from stepsnet.errors import UsageError
-from stepsnet.families import create_model
-from stepsnet.families.model import Model
 from stepsnet.macro import ReverseStepsNet, Stack, StepsNet
+from stepsnet.models import create_model
+from stepsnet.models.model import Model
 from tests.analysis.nets import Foreign, Linear, Scale, Shift, no_hooks
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from stepsnet.cli.main import main
-from stepsnet.families import create_model, save_model
-from stepsnet.training.config import customise
-from stepsnet.training.recipes import get_recipe
-from stepsnet.training.run import train
+from stepsnet.models import create_model, save_model
+from stepsnet.train.config import customise
+from stepsnet.train.recipes import get_recipe
+from stepsnet.train.run import train
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from stepsnet.cli.main import main
-from stepsnet.families import create_model, save_model
+from stepsnet.models import create_model, save_model
 
 QUICK = ["--rounds", "2", "--batch", "2"]
 
@@ -18,9 +18,9 @@ QUICK = ["--rounds", "2", "--batch", "2"]
 @pytest.fixture(autouse=True)
 def _two_rounds_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepsnet.cli.bench.FEWEST_ROUNDS", 1)
-    monkeypatch.setattr("stepsnet.bench.machine.SIZES", (16,))
+    monkeypatch.setattr("stepsnet.research.bench.machine.SIZES", (16,))
     # Real processes are started by tests/bench.
-    monkeypatch.setattr("stepsnet.bench.memory.peak_in_child", lambda subject, mode, batch: 1_000_000 * batch)
+    monkeypatch.setattr("stepsnet.research.bench.memory.peak_in_child", lambda subject, mode, batch: 1_000_000 * batch)
 
 
 def measured(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
@@ -84,7 +84,7 @@ def test_depth_prints_exponents(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_depth_of_the_papers_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from stepsnet.paper import TABLES, Row, Table
+    from stepsnet.research.paper import TABLES, Row, Table
 
     rows = (Row("Swin", "test_swin", {"result": "81.3"}), Row("Steps-Swin", "test_steps_swin", {"result": "82.4"}))
     monkeypatch.setitem(TABLES, "table5b", Table("table5b", "", "", rows))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepsnet.cli.main import main
-from stepsnet.studies.demo import NETWORKS, Demo, Outcome
+from stepsnet.research.studies.demo import NETWORKS, Demo, Outcome
 
 TOP1 = {"residual": 0.3, "steps": 0.6, "matched": 0.75}
 
@@ -28,7 +28,7 @@ def happened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             for network in NETWORKS
         ])
 
-    monkeypatch.setattr("stepsnet.studies.demo.run_demo", run_demo)
+    monkeypatch.setattr("stepsnet.research.studies.demo.run_demo", run_demo)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -17,9 +17,9 @@ from stepsnet.analysis.doctor_rules import Circumstances, Finding
 from stepsnet.cli.doctor import _for_model, _for_run, examine
 from stepsnet.cli.main import main
 from stepsnet.cli.models_or_runs import load_any
-from stepsnet.training.config import customise
-from stepsnet.training.recipes import get_recipe
-from stepsnet.training.typed import to_dict
+from stepsnet.train.config import customise
+from stepsnet.train.recipes import get_recipe
+from stepsnet.train.typed import to_dict
 
 needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
 needs_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")

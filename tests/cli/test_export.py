@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from stepsnet.cli.main import main
-from stepsnet.families import create_model, save_model
-from stepsnet.integrations.export import load_torch_export, torch_export_facts
-from tests.families.zoo import shake
+from stepsnet.export import load_torch_export, torch_export_facts
+from stepsnet.models import create_model, save_model
+from tests.models.zoo import shake
 
 QUICK = ["--format", "torch-export"]
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from stepsnet.cli.main import main
-from stepsnet.data.vocabulary import ByteVocabulary
+from stepsnet.data.text.vocabulary import ByteVocabulary
 from stepsnet.errors import UsageError
-from stepsnet.families import create_model, save_model
-from stepsnet.training.config import customise
-from stepsnet.training.recipes import get_recipe
-from stepsnet.training.run import resume, train
-from stepsnet.training.rundir import create
+from stepsnet.models import create_model, save_model
+from stepsnet.runs.folder import create
+from stepsnet.train.config import customise
+from stepsnet.train.recipes import get_recipe
+from stepsnet.train.run import resume, train
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 60
 TINY = ["model=test_steps_transformer", "plan=none", "model_args.embed_dim=32", "iters=2", "batch_size=4", "data.seq_len=16"]

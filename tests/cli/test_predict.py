@@ -13,11 +13,11 @@ from PIL import Image
 from stepsnet.cli.main import main
 from stepsnet.cli.predict import unique_stems
 from stepsnet.report.annotate import colour, draw_objects
-from stepsnet.training.config import customise
-from stepsnet.training.predictor import Found
-from stepsnet.training.recipes import get_recipe
-from stepsnet.training.run import train
-from tests.dense import MASK_WORDS, NARROW, SIDE, coco_folder, mask_folder
+from stepsnet.train.config import customise
+from stepsnet.train.predictor import Found
+from stepsnet.train.recipes import get_recipe
+from stepsnet.train.run import train
+from tests.dense_models import MASK_WORDS, NARROW, SIDE, coco_folder, mask_folder
 
 COMMON = ["workers=0", "batch_size=2", "iters=1", "model=test_swin", *NARROW]
 

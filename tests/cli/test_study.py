@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from stepsnet.cli.main import main
-from stepsnet.studies import runner
-from stepsnet.studies.registered import reverse
-from tests.studies import toy
+from stepsnet.research.studies import runner
+from stepsnet.research.studies.registered import reverse
+from tests.research.studies import toy
 
 
 def test_the_list_names_every_study_and_size(capsys: pytest.CaptureFixture[str]) -> None:

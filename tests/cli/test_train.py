@@ -15,10 +15,10 @@ import pytest
 
 from stepsnet.cli import watching
 from stepsnet.cli.main import main
-from stepsnet.training.callbacks import Callback, Watcher
-from stepsnet.training.errors import RunFailed
-from stepsnet.training.loop import TrainState
-from stepsnet.training.recipes import RECIPES
+from stepsnet.train.callbacks import Callback, Watcher
+from stepsnet.train.errors import RunFailed
+from stepsnet.train.loop import TrainState
+from stepsnet.train.recipes import RECIPES
 
 QUICK = ["model=test_deit", "batch_size=64", "eval.every=0", "eval.batch_size=360"]
 

@@ -12,8 +12,8 @@ from stepsnet.blocks.attention import Attention
 from stepsnet.blocks.mlp import Mlp
 from stepsnet.cost import Cost, count_cost, count_macs, count_params, formulas
 from stepsnet.errors import UsageError
-from stepsnet.families import FeatureBackbone, cost_of, create_model, list_models
-from tests.families.zoo import TINY, VISION
+from stepsnet.models import FeatureBackbone, cost_of, create_model, list_models
+from tests.models.zoo import TINY, VISION
 
 
 @pytest.mark.parametrize("name", list_models())

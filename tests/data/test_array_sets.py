@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepsnet.data.arrays import load_cifar10, load_digits, load_fashion_mnist, read_idx
 from stepsnet.data.config import DataConfig
-from stepsnet.data.pictures import ArraySource
+from stepsnet.data.images.arrays import load_cifar10, load_digits, load_fashion_mnist, read_idx
+from stepsnet.data.images.datasets import ArraySource
 from stepsnet.errors import UsageError
 
 RNG = np.random.default_rng(0)

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from stepsnet.data.augment import AugmentConfig, deit_augment
 from stepsnet.data.config import DataConfig
-from stepsnet.data.pictures import ArraySource, FileSource
-from stepsnet.data.transforms import FullTransform, ShiftFlip, make_transform
+from stepsnet.data.images.augment import AugmentConfig, deit_augment
+from stepsnet.data.images.datasets import ArraySource, FileSource
+from stepsnet.data.images.transforms import FullTransform, ShiftFlip, make_transform
 
 PICTURE: NDArray[np.uint8] = np.random.default_rng(0).integers(1, 256, (12, 12, 3), dtype=np.uint8)
 SOURCE = ArraySource(PICTURE[None], np.zeros(1, dtype=np.int64))

@@ -12,13 +12,13 @@ import pytest
 import torch
 from PIL import Image
 
-from stepsnet.data.augment import AugmentConfig
-from stepsnet.data.coco import Objects, load_coco
 from stepsnet.data.config import DataConfig
-from stepsnet.data.objects import ObjectDataset, ObjectSample, choose_view
+from stepsnet.data.dense.coco import Objects, load_coco
+from stepsnet.data.dense.objects import ObjectDataset, ObjectSample, choose_view
+from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.dense.coco import decode, encode
 from stepsnet.errors import UsageError
-from stepsnet.integrations.coco import decode, encode
-from tests.dense import SIDE, boxes_of, coco_folder, document, polygon, runs
+from tests.dense_models import SIDE, boxes_of, coco_folder, document, polygon, runs
 
 
 def load(root: Path, *, masks: bool = True) -> Objects:

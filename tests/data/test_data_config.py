@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from stepsnet.data.augment import AugmentConfig
 from stepsnet.data.config import IMAGE_KINDS, TEXT_KINDS, DataConfig
+from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.load import PICTURES, TEXTS
 from stepsnet.errors import UsageError
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from stepsnet.data.config import DataConfig
-from stepsnet.data.gutenberg import OVERLAPS
 from stepsnet.data.load import load_text
-from stepsnet.data.text import Text, TextStore
+from stepsnet.data.text.gutenberg import OVERLAPS
+from stepsnet.data.text.windows import Text, TextStore
 from stepsnet.errors import UsageError
 
 START = {"valid": 0, "test": 146930}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stepsnet.data.config import DataConfig
-from stepsnet.data.images import load_image_folder, load_tiny_imagenet
-from stepsnet.data.pictures import FileSource, PictureDataset, Pictures
+from stepsnet.data.images.datasets import FileSource, PictureDataset, Pictures
+from stepsnet.data.images.folders import load_image_folder, load_tiny_imagenet
 from stepsnet.errors import UsageError
 
 MakePicture = Callable[[Path], Path]

@@ -11,11 +11,11 @@ import pytest
 import torch
 from PIL import Image
 
-from stepsnet.data.augment import AugmentConfig
 from stepsnet.data.config import DataConfig
-from stepsnet.data.masks import VOID, MaskedDataset, MaskedPictures, MaskedSample, load_mask_folder
+from stepsnet.data.dense.masks import VOID, MaskedDataset, MaskedPictures, MaskedSample, load_mask_folder
+from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.errors import UsageError
-from tests.dense import mask_folder
+from tests.dense_models import mask_folder
 
 
 def load(root: Path, **options: object) -> MaskedPictures:

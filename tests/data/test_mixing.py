@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from stepsnet.data.augment import AugmentConfig
-from stepsnet.data.mixing import BatchMixer
+from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.images.mixing import BatchMixer
 
 SIZE, CLASSES = 16, 6
 # Picture i is the constant i and has class i, so that pixels tell which picture they come from.

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from stepsnet.data import prepare as prepare_module
-from stepsnet.data import sources as sources_module
-from stepsnet.data.bpe import Sample
+from stepsnet.data.text import prepare as prepare_module
+from stepsnet.data.text import sources as sources_module
 from stepsnet.data.config import DataConfig
 from stepsnet.data.load import load_text
-from stepsnet.data.prepare import Request, prepare
-from stepsnet.data.sources import Piece, Unit, find_sources
-from stepsnet.data.tokens import Manifest, open_part, read_manifest
-from stepsnet.data.vocabulary import BpeVocabulary
+from stepsnet.data.text.bpe import Sample
+from stepsnet.data.text.prepare import Request, prepare
+from stepsnet.data.text.sources import Piece, Unit, find_sources
+from stepsnet.data.text.tokens import Manifest, open_part, read_manifest
+from stepsnet.data.text.vocabulary import BpeVocabulary
 from stepsnet.errors import UsageError
 
 
@@ -131,7 +131,7 @@ def test_killed_it_leaves_no_process_behind_and_goes_on(folder: Path) -> None:
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from stepsnet.data import prepare, sources\n"
+        "from stepsnet.data.text import prepare, sources\n"
         "sources.UNIT, prepare._SAVE_EVERY = 500, 4\n"
         "class Bar:\n"
         "    def advance(self, amount=1, /):\n"
@@ -161,7 +161,7 @@ def test_killed_it_leaves_no_process_behind_and_goes_on(folder: Path) -> None:
 
 
 def test_what_is_encoded_is_not_encoded_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stepsnet.data import bpe
+    from stepsnet.data.text import bpe
 
     with stopping(40) as watch, pytest.raises(StopError):
         prepare(request(folder), watch)

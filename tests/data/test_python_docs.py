@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from stepsnet.data import python_docs
 from stepsnet.data.config import DataConfig
 from stepsnet.data.load import load_text
-from stepsnet.data.text import TextStore
+from stepsnet.data.text import python_docs
+from stepsnet.data.text.windows import TextStore
 from stepsnet.errors import UsageError
 
 MODULE = '''

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsnet.data import sources
-from stepsnet.data.bpe import train_bpe
-from stepsnet.data.sources import FileSource, Piece, RowSource, find_sources, part_in_name, units
-from stepsnet.data.unpack import Problems
-from stepsnet.data.vocabulary import BpeVocabulary
+from stepsnet.data.text import sources
+from stepsnet.data.text.bpe import train_bpe
+from stepsnet.data.text.sources import FileSource, Piece, RowSource, find_sources, part_in_name, units
+from stepsnet.data.text.unpack import Problems
+from stepsnet.data.text.vocabulary import BpeVocabulary
 from stepsnet.errors import UsageError
 
 BPE = BpeVocabulary(train_bpe(["it's the cat's mat \n\n and  the   dog, 12 34 " * 20], 290), "test")

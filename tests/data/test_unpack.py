@@ -10,8 +10,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsnet.data import unpack
-from stepsnet.data.unpack import Problems, decoded
+from stepsnet.data.text import unpack
+from stepsnet.data.text.unpack import Problems, decoded
 from stepsnet.errors import UsageError
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {

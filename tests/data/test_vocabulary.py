@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsnet.data.bpe import train_bpe
-from stepsnet.data.vocabulary import SEPARATOR, BpeVocabulary, ByteVocabulary, byte_characters
+from stepsnet.data.text.bpe import train_bpe
+from stepsnet.data.text.vocabulary import SEPARATOR, BpeVocabulary, ByteVocabulary, byte_characters
 from stepsnet.errors import UsageError
 
 TEXT = "the cat sat on the mat; the dog sat on the log. " * 40

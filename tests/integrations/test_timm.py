@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.errors import UsageError
-from stepsnet.families import create_model
 from stepsnet.integrations.timm import load_weights
+from stepsnet.models import create_model
 
 NAMES = {
     **{name: name for name in ("resnet18", "resnet34", "resnet50")},

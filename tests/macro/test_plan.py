@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsnet.errors import UsageError
-from stepsnet.families import deit, language, swin
 from stepsnet.macro import StepPlan
+from stepsnet.models import deit, language, swin
 
 plans = st.sets(st.integers(1, 5000), min_size=1, max_size=8).flatmap(
     lambda widths: st.builds(

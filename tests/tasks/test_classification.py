@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stepsnet.data.augment import AugmentConfig
 from stepsnet.data.config import DataConfig
-from stepsnet.data.pictures import ArraySource, Pictures
+from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.images.datasets import ArraySource, Pictures
 from stepsnet.tasks.base import Task
 from stepsnet.tasks.classification import Classification
 

@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stepsnet.data.augment import AugmentConfig
 from stepsnet.data.config import DataConfig
+from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.dense.coco import encode
+from stepsnet.dense.config import DetectConfig
 from stepsnet.errors import UsageError
-from stepsnet.integrations.coco import encode
-from stepsnet.integrations.detection.config import DetectConfig
 from stepsnet.tasks import make_task
 from stepsnet.tasks.base import DenseTask, WholeSetTask
 from stepsnet.tasks.detection import Detection
-from tests.dense import SIDE, coco_folder, document
+from tests.dense_models import SIDE, coco_folder, document
 
 METRICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
 

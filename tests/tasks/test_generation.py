@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from stepsnet.data.bpe import train_bpe
-from stepsnet.data.vocabulary import BpeVocabulary, ByteVocabulary
+from stepsnet.data.text.bpe import train_bpe
+from stepsnet.data.text.vocabulary import BpeVocabulary, ByteVocabulary
 from stepsnet.errors import UsageError
-from stepsnet.families import create_model
-from stepsnet.families.language import Transformer
+from stepsnet.models import create_model
+from stepsnet.models.language import Transformer
 from stepsnet.tasks.generation import Emission, generate, generate_tokens
 from stepsnet.tasks.sampling import Sampling
 

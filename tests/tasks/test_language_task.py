@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stepsnet.data.bpe import train_bpe
 from stepsnet.data.config import DataConfig
-from stepsnet.data.text import Text, TextStore
-from stepsnet.data.vocabulary import BpeVocabulary, ByteVocabulary, Vocabulary
+from stepsnet.data.text.bpe import train_bpe
+from stepsnet.data.text.vocabulary import BpeVocabulary, ByteVocabulary, Vocabulary
+from stepsnet.data.text.windows import Text, TextStore
 from stepsnet.tasks.base import Task
 from stepsnet.tasks.language import Language, Spelling
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stepsnet.data.augment import AugmentConfig
 from stepsnet.data.config import DataConfig
+from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.dense.upernet import VOID
 from stepsnet.errors import UsageError
-from stepsnet.integrations.upernet import VOID
 from stepsnet.tasks import make_task
 from stepsnet.tasks.base import DenseTask
 from stepsnet.tasks.segmentation import Segmentation
-from tests.dense import mask_folder
+from tests.dense_models import mask_folder
 
 
 @pytest.fixture

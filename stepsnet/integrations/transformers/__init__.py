@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from stepsnet.integrations.optional import require
 from stepsnet.integrations.torchvision import import_torchvision
+from stepsnet.optional import require
 
 require("transformers", extra="transformers")
 if find_spec("torchvision") is not None:

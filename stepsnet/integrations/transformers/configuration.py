@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from transformers import PreTrainedConfig
 
 from stepsnet.errors import UsageError
-from stepsnet.families import create_model
-from stepsnet.families.language import Transformer
 from stepsnet.macro import StepPlan
+from stepsnet.models import create_model
+from stepsnet.models.language import Transformer
 
 
 class StepsTransformerConfig(PreTrainedConfig):
@@ -88,7 +88,7 @@ def _language_model(name: str, device: str | None = "meta", **options: Any) -> T
 
 
 def _last_heads(options: dict[str, Any]) -> int:
-    from stepsnet.families.build import head_rule
-    from stepsnet.families.language import heads_of
+    from stepsnet.models.build import head_rule
+    from stepsnet.models.language import heads_of
 
     return head_rule(heads_of, options["head_dim"])(options["embed_dim"])

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
-from stepsnet.data.vocabulary import SEPARATOR, BpeVocabulary, ByteVocabulary, Vocabulary, byte_characters
+from stepsnet.data.text.vocabulary import SEPARATOR, BpeVocabulary, ByteVocabulary, Vocabulary, byte_characters
 from stepsnet.errors import UsageError
-from stepsnet.families.language import Transformer
-from stepsnet.integrations.optional import require
 from stepsnet.integrations.transformers.configuration import StepsTransformerConfig
 from stepsnet.integrations.transformers.modeling import StepsTransformerForCausalLM
+from stepsnet.models.language import Transformer
+from stepsnet.optional import require
 
 
 def from_stepsnet(model: Transformer, vocabulary: Vocabulary | None = None) -> StepsTransformerForCausalLM:
@@ -42,7 +42,7 @@ def to_stepsnet(model: StepsTransformerForCausalLM) -> Transformer:
 
 def from_run(folder: str | Path, *, ema: bool = False) -> tuple[StepsTransformerForCausalLM, Any]:
     """Model and tokenizer of a run of `stepsnet train`, ready for `save_pretrained`."""
-    from stepsnet.training.language_run import load_language_run
+    from stepsnet.train.language_run import load_language_run
 
     model, vocabulary = load_language_run(Path(folder), ema=ema)
     assert isinstance(model, Transformer)

@@ -9,8 +9,8 @@ import pytest
 import transformers
 
 from stepsnet.errors import UsageError
-from stepsnet.families import create_model, list_models
 from stepsnet.integrations.transformers import StepsTransformerConfig
+from stepsnet.models import create_model, list_models
 from tests.integrations.transformers.common import make_config
 
 

@@ -12,15 +12,15 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
-from stepsnet.data.bpe import train_bpe
-from stepsnet.data.vocabulary import BpeVocabulary, ByteVocabulary
+from stepsnet.data.text.bpe import train_bpe
+from stepsnet.data.text.vocabulary import BpeVocabulary, ByteVocabulary
 from stepsnet.errors import UsageError
-from stepsnet.families import create_model, load_model, save_model
-from stepsnet.families.language import Transformer
 from stepsnet.integrations.transformers import StepsTransformerForCausalLM, from_run, from_stepsnet, make_tokenizer, to_stepsnet
-from stepsnet.training.config import customise
-from stepsnet.training.recipes import get_recipe
-from stepsnet.training.run import train
+from stepsnet.models import create_model, load_model, save_model
+from stepsnet.models.language import Transformer
+from stepsnet.train.config import customise
+from stepsnet.train.recipes import get_recipe
+from stepsnet.train.run import train
 from tests.integrations.transformers.common import make_config, make_ids, make_model
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 40

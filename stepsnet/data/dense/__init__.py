@@ -1,0 +1,1 @@
+"""Annotated images: boxes, instance masks and segmentation maps."""

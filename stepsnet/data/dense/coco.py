@@ -1,0 +1,221 @@
+"""Annotated objects in COCO's format, read and checked as a whole before anything is trained on them.
+
+What cannot be right is refused, naming file and id: an annotation of an unknown picture or category, a picture that is not there, a box
+that is no box, a mask of another size than its picture. What real files contain is handled and counted: boxes that leave the picture
+are cut, those without area and masks without pixels are left out, crowds are kept for judging and left out of training, categories
+may have gaps in their numbers, and pictures may be without objects.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stepsnet.data.config import DataConfig
+from stepsnet.data.images.datasets import FileSource
+from stepsnet.errors import UsageError
+
+log = logging.getLogger("stepsnet.data")
+
+TRAIN_NAMES = ("annotations/instances_train2017.json", "annotations/instances_train.json", "annotations_train.json", "train.json",
+               "train/_annotations.coco.json")
+VALID_NAMES = ("annotations/instances_val2017.json", "annotations/instances_val.json", "annotations_val.json", "val.json",
+               "valid/_annotations.coco.json")
+FOLDER_NAMES = ("images", "JPEGImages", "train2017", "val2017", "train", "val", "valid", "images/train2017", "images/val2017", ".")
+
+
+@dataclass(frozen=True)
+class Object:
+    """One annotated object: its box as x, y, width and height inside the picture, its label (1 … classes), its mask as COCO stores it."""
+
+    box: tuple[float, float, float, float]
+    label: int
+    segmentation: Any
+    crowd: bool
+    area: float
+
+
+@dataclass(frozen=True)
+class AnnotatedPicture:
+    image_id: int
+    file_name: str
+    height: int
+    width: int
+    objects: tuple[Object, ...]
+
+
+@dataclass(frozen=True)
+class ObjectSplit:
+    """The pictures of one split with their objects, in the order of the file; `source` reads them, `counts` says what was handled."""
+
+    pictures: tuple[AnnotatedPicture, ...]
+    source: FileSource
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Objects:
+    """A whole data set of objects. Label k is category `category_ids[k − 1]`, called `classes[k − 1]`."""
+
+    name: str
+    classes: tuple[str, ...]
+    category_ids: tuple[int, ...]
+    train: ObjectSplit
+    valid: ObjectSplit
+
+
+def load_coco(config: DataConfig, *, masks: bool) -> Objects:
+    """Training and validation data below `config.root`; `masks` says whether objects need one."""
+    root = Path(config.root).expanduser()
+    if not config.root or not root.is_dir():
+        raise UsageError(f"data.root={config.root!r} is not a folder, but should hold pictures and their annotations in COCO's format.")
+    train_file = _find(root, config.annotations, TRAIN_NAMES, "data.annotations")
+    valid_file = _find(root, config.valid_annotations, VALID_NAMES, "data.valid_annotations")
+    train_document, valid_document = _read(train_file), _read(valid_file)
+    categories = _categories(train_file, train_document)
+    train = _Reader(train_file, root, config.images, categories, masks).split(train_document)
+    valid = _Reader(valid_file, root, config.images, categories, masks).split(valid_document)
+    if not any(picture.objects for picture in train.pictures):
+        raise UsageError(f"{train_file} has no object to learn from ({_in_words(train.counts)}).")
+    for part, split in (("training", train), ("validation", valid)):
+        if odd := _in_words(split.counts):
+            log.warning("%s data: %s", part, odd)
+    return Objects(str(root), tuple(categories.values()), tuple(categories), train, valid)
+
+
+def _find(root: Path, given: str, names: Iterable[str], key: str) -> Path:
+    candidates = [given] if given else list(names)
+    for name in candidates:
+        if (root / name).is_file():
+            return root / name
+    raise UsageError(f"{root} has none of {', '.join(candidates)}; {key}=FILE names the annotations.")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except (ValueError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not JSON ({error}).") from error
+    for key in ("images", "annotations", "categories"):
+        if not isinstance(document, dict) or not isinstance(document.get(key), list):
+            raise UsageError(f"{path} is not in COCO's format: it has no list of {key}.")
+    return document
+
+
+def _categories(path: Path, document: Mapping[str, Any]) -> dict[int, str]:
+    """Names by id, in the order of the ids, which may have gaps."""
+    found = {entry["id"]: str(entry.get("name", entry["id"])) for entry in document["categories"]}
+    if not found:
+        raise UsageError(f"{path} has no categories.")
+    return dict(sorted(found.items()))
+
+
+@dataclass
+class _Reader:
+    """Reads and checks one file."""
+
+    path: Path
+    root: Path
+    images: str
+    categories: dict[int, str]
+    masks: bool
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("crowd", "cut", "no_area", "no_mask", "empty"), 0))
+
+    def split(self, document: Mapping[str, Any]) -> ObjectSplit:
+        labels = {category: label for label, category in enumerate(self.categories, start=1)}
+        for category in document["categories"]:
+            if category["id"] not in labels:
+                raise UsageError(f"{self.path}: category {category['id']} ({category.get('name')}) is not one of the training data's.")
+        for entry in document["images"]:
+            if not {"id", "file_name", "height", "width"} <= entry.keys():
+                raise UsageError(f"{self.path}: the image {entry} lacks one of id, file_name, height and width.")
+        entries = {entry["id"]: entry for entry in document["images"]}
+        if len(entries) < len(document["images"]):
+            raise UsageError(f"{self.path}: two images have the same id.")
+        if not entries:
+            raise UsageError(f"{self.path} has no images.")
+        objects: dict[int, list[Object]] = {image_id: [] for image_id in entries}
+        for annotation in document["annotations"]:
+            if annotation.get("image_id") not in entries:
+                missing = annotation.get("image_id")
+                raise UsageError(f"{self.path}: annotation {annotation.get('id')} belongs to image {missing}, which is not in the file.")
+            if annotation.get("category_id") not in labels:
+                unknown = annotation.get("category_id")
+                raise UsageError(f"{self.path}: annotation {annotation.get('id')} has category {unknown}, which is not in the file.")
+            found = self._object(annotation, entries[annotation["image_id"]], labels[annotation["category_id"]])
+            if found is not None:
+                objects[annotation["image_id"]].append(found)
+        pictures = tuple(
+            AnnotatedPicture(image_id, entry["file_name"], entry["height"], entry["width"], tuple(objects[image_id]))
+            for image_id, entry in entries.items()
+        )
+        self.counts["empty"] = sum(not picture.objects for picture in pictures)
+        folder = self._folder(pictures)
+        return ObjectSplit(pictures, FileSource(folder, [(picture.file_name, 0) for picture in pictures]), dict(self.counts))
+
+    def _folder(self, pictures: tuple[AnnotatedPicture, ...]) -> Path:
+        """The folder that has the pictures; every one is looked for."""
+        candidates = [self.images] if self.images else [str(self.path.parent.relative_to(self.root)), *FOLDER_NAMES]
+        folder = next((self.root / name for name in candidates if (self.root / name / pictures[0].file_name).is_file()), None)
+        if folder is None:
+            places = ", ".join(dict.fromkeys(candidates))
+            first = pictures[0]
+            raise UsageError(f"{self.path}: {first.file_name} (image {first.image_id}) is in none of {places} below {self.root}; "
+                             "data.images=FOLDER names another.")  # fmt: skip
+        for picture in pictures:
+            if not (folder / picture.file_name).is_file():
+                raise UsageError(f"{self.path}: {picture.file_name} (image {picture.image_id}) is missing in {folder}.")
+        return folder
+
+    def _object(self, annotation: Mapping[str, Any], entry: Mapping[str, Any], label: int) -> Object | None:
+        """The object, or None where it has no area or no mask."""
+        box = annotation.get("bbox")
+        numbers = isinstance(box, list) and len(box) == 4 and all(isinstance(side, (int, float)) and math.isfinite(side) for side in box)
+        if not numbers or not isinstance(box, list):
+            raise UsageError(f"{self.path}: annotation {annotation.get('id')} has the box {box!r}, which is not four numbers.")
+        x, y, width, height = map(float, box)
+        left, top = min(max(x, 0.0), entry["width"]), min(max(y, 0.0), entry["height"])
+        right, bottom = min(max(x + width, 0.0), entry["width"]), min(max(y + height, 0.0), entry["height"])
+        if right - left <= 0 or bottom - top <= 0:
+            self.counts["no_area"] += 1
+            return None
+        self.counts["cut"] += max(abs(left - x), abs(top - y), abs(right - x - width), abs(bottom - y - height)) > 1e-3
+        segmentation = self._segmentation(annotation, entry)
+        crowd = bool(annotation.get("iscrowd", 0))
+        if self.masks and segmentation is None:
+            self.counts["no_mask"] += 1
+            return None
+        self.counts["crowd"] += crowd
+        area = float(annotation.get("area") or width * height)
+        return Object((left, top, right - left, bottom - top), label, segmentation, crowd, area)
+
+    def _segmentation(self, annotation: Mapping[str, Any], entry: Mapping[str, Any]) -> Any:
+        """Polygons of at least three corners, or runs; None where nothing is left."""
+        found = annotation.get("segmentation")
+        if isinstance(found, list):
+            return [polygon for polygon in found if isinstance(polygon, list) and len(polygon) >= 6 and len(polygon) % 2 == 0] or None
+        if not isinstance(found, Mapping) or "counts" not in found:
+            return None
+        size = [entry["height"], entry["width"]]
+        if list(found.get("size", [])) != size:
+            raise UsageError(f"{self.path}: the mask of annotation {annotation.get('id')} is {found.get('size')} (height, width), "
+                             f"but image {entry['id']} is {size}.")  # fmt: skip
+        counts = found["counts"]
+        if isinstance(counts, list):
+            if sum(counts) != size[0] * size[1] or any(count < 0 for count in counts):
+                raise UsageError(f"{self.path}: the runs of annotation {annotation.get('id')} do not add up to {size[0]}×{size[1]} pixels.")
+            return dict(found) if sum(counts[1::2]) else None
+        return dict(found)
+
+
+def _in_words(counts: Mapping[str, int]) -> str:
+    words = {
+        "crowd": "crowds (judged, not learned)", "cut": "boxes cut at the border", "no_area": "boxes without area left out",
+        "no_mask": "objects without a mask left out", "empty": "pictures without objects",
+    }  # fmt: skip
+    return ", ".join(f"{counts[key]} {phrase}" for key, phrase in words.items() if counts[key])

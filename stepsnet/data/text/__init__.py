@@ -1,0 +1,1 @@
+"""Text: sources, tokenizers, prepared token files and training windows."""

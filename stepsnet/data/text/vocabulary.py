@@ -1,0 +1,127 @@
+"""What tokens stand for: every token is a piece of bytes, so that bits per byte and perplexity per word can be counted for any of them.
+
+Both vocabularies are byte-level: each byte has a token, so no text is unknown to them, and decoding gives back the very same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from stepsnet.errors import UsageError
+from stepsnet.optional import require
+
+SEPARATOR = "<|endoftext|>"
+"""The token after each document of a prepared text."""
+
+
+class Vocabulary(ABC):
+    """Text to tokens and back."""
+
+    unit: str
+    """What one token is called: "bytes" or "tokens"."""
+    pieces: tuple[bytes, ...]
+    """The bytes that each token stands for; a token that is not text stands for none."""
+    separator: int | None = None
+    """The token that ends a document, if there is one."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """Equal for equal vocabularies."""
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text."""
+
+    @property
+    def start(self) -> int:
+        """The token to begin with where there is no text yet: the end of a document, or of a line."""
+        return self.pieces.index(b"\n") if self.separator is None else self.separator
+
+    def decode(self, tokens: Iterable[int]) -> bytes:
+        """The bytes that tokens stand for; a cut in the middle of a character leaves some that are not text."""
+        return b"".join(self.pieces[token] for token in tokens)
+
+    def check_fits(self, vocab_size: int, where: str) -> None:
+        """A model's tokens are this vocabulary's, or nothing it says makes sense."""
+        if vocab_size != len(self.pieces):
+            raise UsageError(f"{where} knows {vocab_size} tokens, but the tokenizer {len(self.pieces)}; give the one it was trained with.")
+
+
+class ByteVocabulary(Vocabulary):
+    """256 tokens, the bytes themselves."""
+
+    unit = "bytes"
+    pieces = tuple(bytes([value]) for value in range(256))
+
+    @property
+    def identity(self) -> str:
+        return "bytes"
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+
+class BpeVocabulary(Vocabulary):
+    """A byte-level BPE in the format of the tokenizers library, which is only needed to encode."""
+
+    unit = "tokens"
+
+    def __init__(self, content: str, where: str) -> None:
+        self.content = content
+        try:
+            self.pieces, self.separator = _read_pieces(json.loads(content))
+        except (ValueError, KeyError, TypeError) as reason:
+            raise UsageError(f"{where} is not a byte-level BPE as `stepsnet prepare-text` writes it ({reason!r}).") from reason
+        self._encoder: Any = None
+
+    @classmethod
+    def load(cls, path: Path) -> BpeVocabulary:
+        if not path.is_file():
+            raise UsageError(f"there is no tokenizer {path}; `stepsnet prepare-text` writes one.")
+        return cls(path.read_text(encoding="utf-8", errors="replace"), str(path))
+
+    @property
+    def identity(self) -> str:
+        return hashlib.sha256(self.content.encode()).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        if self._encoder is None:
+            self._encoder = make_encoder(self.content)
+        return list(self._encoder.encode(text).ids)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_encoder": None}  # the library's object is made anew where it is needed
+
+
+def make_encoder(content: str) -> Any:
+    """The library's tokenizer; a text that happens to contain "<|endoftext|>" contains these characters and not the token."""
+    encoder = require("tokenizers", extra="text").Tokenizer.from_str(content)
+    encoder.encode_special_tokens = True
+    return encoder
+
+
+def byte_characters() -> dict[str, int]:
+    """The printable character by which byte-level BPEs (GPT-2's and all after it) write each byte."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [value for value in range(256) if value not in printable]
+    return {chr(value): value for value in printable} | {chr(256 + index): value for index, value in enumerate(others)}
+
+
+def _read_pieces(tokenizer: dict[str, Any]) -> tuple[tuple[bytes, ...], int | None]:
+    ids: dict[str, int] = tokenizer["model"]["vocab"]
+    special = {entry["content"]: entry["id"] for entry in tokenizer.get("added_tokens", []) if entry.get("special")}
+    by_character = byte_characters()
+    pieces: dict[int, bytes] = {}
+    for token, number in {**ids, **special}.items():
+        pieces[number] = b"" if token in special else bytes(by_character[character] for character in token)
+    if sorted(pieces) != list(range(len(pieces))):
+        raise ValueError("its token numbers have gaps")
+    if not {bytes([value]) for value in range(256)} <= set(pieces.values()):
+        raise ValueError("some bytes have no token")
+    return tuple(pieces[number] for number in range(len(pieces))), special.get(SEPARATOR)

@@ -1,0 +1,233 @@
+"""Text as a row of tokens, cut into windows of seq_len + 1; here tokens are the bytes of any files, large plain ones left on disk."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import lzma
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepsnet.data.config import DataConfig
+from stepsnet.data.rng import mix
+from stepsnet.data.text.vocabulary import ByteVocabulary, Vocabulary
+from stepsnet.errors import UsageError
+
+log = logging.getLogger("stepsnet.data")
+
+IGNORED = -100  # the target of a position that does not count, as torch's cross entropy has it
+MAPPED_FROM = 1 << 22  # bytes; smaller files are simply read
+UNREADABLE = (OSError, EOFError, lzma.LZMAError, ValueError)
+Tokens = NDArray[np.unsignedinteger[Any]]
+"""Bytes (uint8), or the tokens of a prepared text (uint16, uint32)."""
+
+
+class MappedTokens:
+    """A large file that stays on disk until it is used; sent to another process as its name, not as its content."""
+
+    def __init__(self, path: Path, dtype: str = "uint8") -> None:
+        self.path, self.dtype = path, dtype
+        self.content: Tokens = np.memmap(path, dtype=dtype, mode="r")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedTokens, (self.path, self.dtype)
+
+
+class TextStore:
+    """Pieces of text behind each other, or a part [start, stop) of them, addressed by token."""
+
+    def __init__(self, pieces: Sequence[Tokens | MappedTokens], start: int = 0, stop: int | None = None) -> None:
+        self.pieces = list(pieces)
+        sizes = [len(piece.content if isinstance(piece, MappedTokens) else piece) for piece in self.pieces]
+        self.ends: NDArray[np.int64] = np.cumsum(sizes, dtype=np.int64)
+        total = int(self.ends[-1]) if sizes else 0
+        self.start, self.stop = start, total if stop is None else stop
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def part(self, start: int, stop: int) -> TextStore:
+        return TextStore(self.pieces, self.start + start, self.start + stop)
+
+    def read(self, start: int, stop: int) -> Tokens:
+        """Tokens [start, stop), which may run over several pieces."""
+        start, stop = start + self.start, min(stop + self.start, self.stop)
+        found: list[Tokens] = []
+        number = int(np.searchsorted(self.ends, start, side="right"))
+        while start < stop:
+            piece = self.pieces[number]
+            content = piece.content if isinstance(piece, MappedTokens) else piece
+            end = int(self.ends[number])
+            inside = start - (end - len(content))
+            found.append(content[inside : inside + min(stop, end) - start])
+            start, number = min(stop, end), number + 1
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+class TextSample(NamedTuple):
+    sample_id: int
+    window: NDArray[np.int64]
+    """seq_len + 1 tokens; the last window of a validation text ends with IGNORED where the text has ended."""
+    context: int = 0
+    """How many targets at the window's beginning do not count, because an earlier window has counted them."""
+
+
+class Windows(ABC):
+    """Windows by (epoch, index)."""
+
+    store: TextStore
+    seq_len: int
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, key: tuple[int, int]) -> TextSample: ...
+
+    def read(self, start: int) -> NDArray[np.int64]:
+        content = self.store.read(start, start + self.seq_len + 1)
+        window: NDArray[np.int64] = np.full(self.seq_len + 1, IGNORED, dtype=np.int64)
+        window[: len(content)] = content
+        return window
+
+    @property
+    def skipped(self) -> int:
+        """Unreadable files are found before the first step, so no sample is ever missing."""
+        return 0
+
+
+@dataclass(frozen=True)
+class TrainWindows(Windows):
+    """All windows of an epoch are shifted by an offset of (seed, epoch), for which the end of the text leaves room."""
+
+    store: TextStore
+    seq_len: int
+    seed: int
+
+    def __len__(self) -> int:
+        return (len(self.store) - self.seq_len) // self.seq_len
+
+    def __getitem__(self, key: tuple[int, int]) -> TextSample:
+        epoch, index = key
+        return TextSample(index, self.read(index * self.seq_len + mix(self.seed, epoch) % self.seq_len))
+
+
+@dataclass(frozen=True)
+class ValidWindows(Windows):
+    """Every token but the first is a target once. With a stride below seq_len the windows overlap, and what came before is context.
+
+    A `limit` takes that many windows instead of all, evenly spread over the text.
+    """
+
+    store: TextStore
+    seq_len: int
+    stride: int = 0
+    """How far one window is from the next; 0: seq_len."""
+    limit: int = 0
+
+    @property
+    def _step(self) -> int:
+        return self.stride or self.seq_len
+
+    @property
+    def _all(self) -> int:
+        return 1 + -(-max(len(self.store) - 1 - self.seq_len, 0) // self._step)
+
+    def __len__(self) -> int:
+        return min(self.limit, self._all) if self.limit else self._all
+
+    def __getitem__(self, key: tuple[int, int]) -> TextSample:
+        _, index = key
+        number = index * self._all // len(self)
+        return TextSample(index, self.read(number * self._step), self.seq_len - self._step if number else 0)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A whole data set: tokens for training and tokens for validation, and what they stand for."""
+
+    name: str
+    train: TextStore
+    valid: TextStore
+    vocabulary: Vocabulary = field(default_factory=ByteVocabulary)
+
+    def check(self, seq_len: int) -> None:
+        """Find a text that is too short before the first step."""
+        if len(self.train) < 2 * seq_len:
+            size = f"{len(self.train)} {self.vocabulary.unit}"
+            raise UsageError(f"{self.name}: {size} of training text are too short for data.seq_len={seq_len}.")
+        if len(self.valid) < 2:
+            raise UsageError(f"{self.name}: there is no validation text; data.valid or a larger data.valid_fraction gives some.")
+
+
+def load_text_files(config: DataConfig) -> Text:
+    """Text from `root`; validation from `valid`, or the last `valid_fraction` of root's text. Each is a file or a folder."""
+    if not config.root:
+        raise UsageError("data.root is missing: give a text file or a folder of text files.")
+    whole = TextStore(_read_all(config.root, config))
+    if config.valid:
+        return Text(config.root, whole, TextStore(_read_all(config.valid, config)))
+    cut = len(whole) - round(len(whole) * config.valid_fraction)
+    return Text(config.root, whole.part(0, cut), whole.part(cut, len(whole)))
+
+
+def _read_all(place: str, config: DataConfig) -> list[Tokens | MappedTokens]:
+    path = Path(place).expanduser()
+    if not path.exists():
+        raise UsageError(f"{place} does not exist; it should be a text file or a folder of text files.")
+    if path.is_file():
+        files = [path]
+    else:
+        relative = sorted(file.relative_to(path) for file in path.glob(config.pattern) if file.is_file())
+        files = [path / name for name in relative if not any(part.startswith(".") for part in name.parts)]
+    pieces: list[Tokens | MappedTokens] = []
+    skipped = 0
+    for file in files:
+        try:
+            piece = _read(file)
+        except UNREADABLE as reason:
+            if config.strict or path.is_file():
+                raise _unreadable(file, reason) from reason
+            skipped += 1
+            log.warning("skipped an unreadable file: %s: %s", file, reason)
+            continue
+        pieces.append(piece)
+    if not pieces:
+        raise UsageError(f"{place} has no readable text files ({len(files)} tried, {skipped} unreadable).")
+    return pieces
+
+
+def load_piece(path: Path) -> Tokens | MappedTokens:
+    """The bytes of one file that has to be there."""
+    try:
+        return _read(path)
+    except UNREADABLE as reason:
+        raise _unreadable(path, reason) from reason
+
+
+def _unreadable(path: Path, reason: Exception) -> UsageError:
+    return UsageError(f"{path} cannot be read as text: {reason}.")
+
+
+def _read(path: Path) -> Tokens | MappedTokens:
+    """The bytes of one file, unpacked; ValueError if it is not text."""
+    unpack: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
+    piece: Tokens | MappedTokens
+    if path.suffix in unpack:
+        piece = np.frombuffer(unpack[path.suffix](path.read_bytes()), dtype=np.uint8)
+    elif path.stat().st_size >= MAPPED_FROM:
+        piece = MappedTokens(path)
+    else:
+        piece = np.frombuffer(path.read_bytes(), dtype=np.uint8)
+    content = piece.content if isinstance(piece, MappedTokens) else piece
+    if len(content) == 0:
+        raise ValueError("it is empty")
+    if (content[:8192] == 0).any():
+        raise ValueError("it contains zero bytes, as text does not")
+    return piece

@@ -1,0 +1,111 @@
+"""What of a model's input may vary in an exported file, and how far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stepsnet.errors import UsageError
+from stepsnet.models import Model, VisionModel
+from stepsnet.models.deit import DeiT
+from stepsnet.models.resnet import ResNet
+from stepsnet.models.swin import Swin
+
+LARGEST_BATCH = 4096
+LARGEST_SIDE = 1024
+SMALLEST_RESNET_SIDE = 32  # below it the last map is a single pixel of mostly padding
+LONGEST_TEXT = 4096
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of the input that may vary: `smallest`, `smallest + step` … `largest`."""
+
+    number: int
+    name: str
+    smallest: int
+    largest: int
+    step: int = 1
+
+    def __str__(self) -> str:
+        steps = f" in steps of {self.step}" if self.step > 1 else ""
+        return f"{self.name} {self.smallest} … {self.largest}{steps}"
+
+    def holds(self, length: int) -> bool:
+        return self.smallest <= length <= self.largest and length % self.step == 0
+
+    def dim(self) -> Any:
+        """The axis in the words of torch.export."""
+        if self.step == 1:
+            return torch.export.Dim(self.name, min=self.smallest, max=self.largest)
+        return self.step * torch.export.Dim(f"_{self.name}", min=self.smallest // self.step, max=self.largest // self.step)
+
+    def another(self, than: int) -> int:
+        """A length within the range that is not `than`, the next one where there is one."""
+        return than + self.step if than + self.step <= self.largest else than - self.step
+
+
+def batch_axis() -> Axis:
+    return Axis(0, "batch", 1, LARGEST_BATCH)
+
+
+def size_axes(model: Model) -> tuple[Axis, ...]:
+    """The range of sizes over which one file can serve a model; none where the size is part of what it learned, or of its windows.
+
+    Swin: windows must fit into the last map, and every map must be whole, so that only padding to whole windows depends on the size.
+    """
+    if isinstance(model, Swin):
+        step = model.patch_embed.patch * 2 ** (len(model.plans) - 1)
+        sides = Axis(2, "height", step * model.window, max(LARGEST_SIDE, 2 * step * model.window) // step * step, step)
+    elif isinstance(model, ResNet):
+        sides = Axis(2, "height", SMALLEST_RESNET_SIDE, max(LARGEST_SIDE, *model.input_size))
+    elif isinstance(model, VisionModel):
+        return ()
+    else:
+        return (Axis(1, "tokens", 1, max(LONGEST_TEXT, *model.input_size)),)
+    return sides, Axis(3, "width", sides.smallest, sides.largest, sides.step)
+
+
+def example_input(model: Model, shape: tuple[int, ...]) -> Tensor:
+    """Random pictures or tokens, the same ones every time."""
+    generator = torch.Generator().manual_seed(0)
+    if isinstance(model, VisionModel):
+        return torch.randn(shape, generator=generator)
+    return torch.randint(int(model.default_cfg["vocab_size"]), shape, generator=generator)
+
+
+def check_exportable(model: Model) -> None:
+    """One sentence for what cannot become a file."""
+    if not isinstance(model, VisionModel) and "vocab_size" not in model.default_cfg:
+        kind = model.default_cfg.get("architecture", type(model).__name__)
+        raise UsageError(
+            f"{kind} cannot be exported: files are made of classifiers and language models; what a detector or a segmenter does "
+            "around its backbone is not traced (its backbone, trained as a classifier, can be exported)."
+        )
+    for name, weight in model.named_parameters():
+        if weight.dtype is not torch.float32 or weight.device.type != "cpu":
+            held = f"in {str(weight.dtype).removeprefix('torch.')} on {weight.device}"
+            raise UsageError(f"files are made of models in float32 on the CPU, but {name} is {held}; use model.float().cpu()")
+
+
+def at_size(model: Model, height: int, width: int) -> None:
+    """Make a model one for pictures of this size, in place. DeiT's positions are interpolated for it, once."""
+    if not isinstance(model, VisionModel):
+        raise UsageError(f"{model.family} takes texts, which have no image size")
+    model.input_size = (model.input_size[0], height, width)
+    model.default_cfg["input_size"] = model.input_size
+    if isinstance(model, DeiT):
+        patch = model.patch_embed.patch
+        grid = (-(-height // patch), -(-width // patch))
+        with torch.no_grad():
+            model.pos_embed = nn.Parameter(model.positions(grid))
+        model.grid = grid
+
+
+def has_batch_norms(model: Model) -> None:
+    """One sentence for a model in which there is nothing to fold."""
+    if not any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
+        raise UsageError(f"there is nothing to fold in a {model.family}: it has no batch norms")

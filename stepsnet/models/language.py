@@ -1,0 +1,149 @@
+"""Transformer and Steps-Transformer (Table 4): language models as LLaMA (arXiv 2302.13971), with RMSNorm, rotary positions and SwiGLU."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stepsnet.blocks.attention import Cache, CausalAttention, KeyValueCache, TextContext, causal_mask, heads_for, rotary_table
+from stepsnet.blocks.designs import ResidualLike, ResidualPart
+from stepsnet.blocks.mlp import SwiGLU
+from stepsnet.blocks.residual import Place
+from stepsnet.cost import Cost, formulas
+from stepsnet.errors import UsageError
+from stepsnet.macro import Join, StepPlan
+from stepsnet.models.build import NetBuilder, head_rule
+from stepsnet.models.model import Model
+from stepsnet.models.plans import PlanLike, check_width, multiple_of, resolve_plans
+from stepsnet.models.registry import register
+
+HEAD_DIM = 64
+round_width = multiple_of(16)
+
+
+def heads_of(width: int) -> int:
+    return heads_for(width, HEAD_DIM, even=True)
+
+
+def text_positions(mask: Tensor) -> Tensor:
+    """Each token's place in its own text, (B, S), counted over what the mask says is text."""
+    return (mask.long().cumsum(-1) - 1).clamp_min(0)
+
+
+class Block(nn.Module):
+    """Causal attention, then SwiGLU, each a residual branch behind its RMSNorm."""
+
+    def __init__(self, place: Place, heads: int, residual: ResidualPart) -> None:
+        super().__init__()
+        width = place.width
+        self.attn = residual(nn.RMSNorm(width, eps=1e-6), CausalAttention(width, heads, place.index), place)
+        self.mlp = residual(nn.RMSNorm(width, eps=1e-6), SwiGLU(width), place)
+
+    def forward(self, x: Tensor, context: TextContext) -> Tensor:
+        return self.mlp(self.attn(x, context))
+
+
+class Embedding(nn.Embedding):
+    """Token embedding, also the head's weight; normal 0.02 as in LLaMA."""
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=0.02)
+
+
+class Transformer(Model):
+    """Token ids (B, T) in, logits (B, T, vocab_size) out; the head is the embedding, transposed."""
+
+    family = "transformer"
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        depth: int,
+        plan: PlanLike = None,
+        vocab_size: int = 50000,
+        seq_len: int = 128,
+        drop_path_rate: float = 0.0,
+        head_dim: int | None = None,
+        join: Join = "plain",
+        macro: str = "steps",
+        residual: ResidualLike = "plain",
+    ) -> None:
+        super().__init__()
+        (plan,) = self.plans = resolve_plans(plan, (StepPlan.residual(embed_dim, depth),), round_width)
+        check_width(plan, embed_dim, "the model")
+        self.input_size = (seq_len,)
+        self.vocab_size = vocab_size
+        self.embed: nn.Embedding = Embedding(vocab_size, embed_dim)
+        heads = head_rule(heads_of, head_dim)
+        builder = NetBuilder(plan.blocks, drop_path_rate, join, macro, residual)
+        self.net = builder.stage(plan, lambda place: Block(place, heads(place.width), builder.design.part))
+        self.norm = nn.RMSNorm(embed_dim, eps=1e-6)
+        self.num_features = embed_dim
+        self.head_dims = sorted({m.head_dim for m in self.modules() if isinstance(m, CausalAttention)})
+
+    def stem_names(self) -> tuple[str, ...]:
+        return ("embed.",)
+
+    def new_cache(self) -> KeyValueCache:
+        """An empty cache for `forward`: pass the same one with each further piece of the text."""
+        return KeyValueCache()
+
+    def forward(self, x: Tensor, cache: Cache | None = None, mask: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        return self.forward_head(self.forward_features(x, cache, mask, positions))
+
+    def forward_head(self, x: Tensor) -> Tensor:
+        """Logits from hidden states."""
+        return F.linear(x, self.embed.weight)
+
+    def forward_features(
+        self, x: Tensor, cache: Cache | None = None, mask: Tensor | None = None, positions: Tensor | None = None
+    ) -> Tensor:
+        """The last hidden state (B, T, C), normalised.
+
+        With a cache, `x` are the ids of the T tokens that follow those it holds, S in all. For a batch of unequal texts, `mask` (B, S) is
+        false where a token is padding. `positions` (B, T) are counted where they are not given: along each text, padding left out.
+        """
+        if x.dim() != 2 or x.is_floating_point():
+            raise UsageError(f"the language model takes token ids of shape (batch, tokens), got {tuple(x.shape)} of {x.dtype}")
+        T = x.shape[1]
+        past = cache.length if cache is not None else 0
+        if positions is None:
+            positions = torch.arange(past, past + T, device=x.device) if mask is None else text_positions(mask)[:, past:]
+        context = TextContext(self.rotary_tables(positions), causal_mask(mask, T, past, x.device), cache)
+        return self.norm(self.net(self.embed(x), context))
+
+    def rotary_tables(self, positions: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
+        """Cosine and sine for positions (T) or (B, T), once for all blocks of equal head dimension."""
+        rows = positions if positions.dim() == 1 else positions[:, None]  # (B, 1, T): the same for all heads
+        return {dim: rotary_table(rows, dim) for dim in self.head_dims}
+
+    def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
+        return torch.zeros(1, *(input_size or self.input_size), dtype=torch.long, device="meta")
+
+    def closed_form(self, input_size: tuple[int, ...] | None = None) -> Cost:
+        (tokens,) = input_size or self.input_size
+        (plan,) = self.plans
+        cost = Cost()
+        for width, depth in zip(plan.widths, plan.depths, strict=True):
+            hidden = round(8 * width / 3)
+            cost += formulas.block(
+                formulas.parameters(2 * width),
+                formulas.linear(width, 3 * width, tokens, bias=False),
+                formulas.attention(tokens, width),
+                formulas.linear(width, width, tokens, bias=False),
+                formulas.linear(width, 2 * hidden, tokens, bias=False),
+                formulas.linear(hidden, width, tokens, bias=False),
+            ) * depth
+        return cost + formulas.parameters(plan.width) + formulas.linear(plan.width, self.vocab_size, tokens, bias=False)
+
+
+register(Transformer, "transformer_30m", embed_dim=384, depth=6)
+register(Transformer, "transformer_44m", embed_dim=512, depth=6)
+register(Transformer, "transformer_63m", embed_dim=512, depth=12)
+register(Transformer, "steps_transformer_30m", embed_dim=384, depth=6, plan="192x6, 272x3, 384x3")
+register(Transformer, "steps_transformer_44m", embed_dim=512, depth=6, plan="256x6, 368x3, 512x3")
+register(Transformer, "steps_transformer_63m", embed_dim=512, depth=12, plan="256x12, 368x6, 512x6")
+register(Transformer, "test_transformer", embed_dim=32, depth=4, vocab_size=256, seq_len=32)
+register(Transformer, "test_steps_transformer", embed_dim=32, depth=4, plan="16x4, 24x2, 32x2", vocab_size=256, seq_len=32)

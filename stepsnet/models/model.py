@@ -1,0 +1,110 @@
+"""What every model of the zoo offers. What vision models offer besides is in vision.py."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from torch import Tensor, nn
+
+from stepsnet.blocks.linear import INITS, Linear
+from stepsnet.cost import Cost
+from stepsnet.errors import UsageError
+from stepsnet.macro import ReverseStepsNet, Stack, StepPlan, StepsNet
+from stepsnet.models.build import Net
+from stepsnet.models.plans import format_plans
+
+
+class Model(nn.Module, ABC):
+    """A network of the zoo. `plans` has one plan a stage, `input_size` is the shape of one input, `default_cfg` what it was made from."""
+
+    family: str
+    plans: tuple[StepPlan, ...]
+    input_size: tuple[int, ...]
+    num_features: int
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.default_cfg: dict[str, Any] = {}
+        self.init = "own"
+
+    @property
+    def plan(self) -> str:
+        return format_plans(self.plans)
+
+    @abstractmethod
+    def forward_features(self, x: Tensor) -> Tensor:
+        """The last hidden state, normalised, `num_features` wide."""
+
+    @abstractmethod
+    def closed_form(self, input_size: tuple[int, ...] | None = None) -> Cost:
+        """What the model costs, by formula; without an input size, at its own. Parts of your own (`join`, `residual`) are not in it."""
+
+    @abstractmethod
+    def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
+        """One input on the meta device, for counting and tracing."""
+
+    def nets(self) -> list[Net]:
+        """The macro networks, stage by stage."""
+        return [module for module in self.modules() if isinstance(module, (StepsNet, ReverseStepsNet))]
+
+    def blocks_in_order(self) -> list[nn.Module]:
+        """All residual blocks in the order of execution."""
+        return [block for stack in self.modules() if isinstance(stack, Stack) for block in stack.blocks]
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Recompute each block in the backward pass instead of keeping its activations."""
+        for module in self.modules():
+            if isinstance(module, Stack):
+                module.grad_checkpointing = enable
+
+    def no_weight_decay(self) -> set[str]:
+        """Parameters that weight decay should leave alone, besides biases and norms."""
+        return set()
+
+    def stem_names(self) -> tuple[str, ...]:
+        """Prefixes of the parameters before the first block, layer 0 of layer-wise learning-rate decay."""
+        return ()
+
+    def changed_options(self) -> dict[str, Any]:
+        """Options that differ from those the model was made with, for files: a new head has other classes."""
+        return {}
+
+    def init_own_parameters(self) -> None:
+        """Start the parameters the model holds itself (tokens, positions); its submodules start themselves."""
+
+    def reset_parameters(self) -> None:
+        """Start over, every submodule its own way, linear layers as `init` says; fills a model that was made on the meta device."""
+        for name, module in self.named_modules():
+            reset = self.init_own_parameters if module is self else getattr(module, "reset_parameters", None)
+            if isinstance(module, Linear):
+                INITS[self.init](module)
+            elif callable(reset):
+                reset()
+            elif any(True for _ in module.parameters(recurse=False)):
+                raise UsageError(f"{name} ({type(module).__name__}) holds parameters but has no reset_parameters() to start them")
+
+
+def layer_ids(model: Model) -> dict[str, int]:
+    """The layer each parameter belongs to for layer-wise learning-rate decay: 0 the stem, then block by block, last the head.
+
+    What stands between blocks (joins, patch merging, downsampling blocks) belongs to the block that follows it.
+    """
+    layer = 0
+    owner: dict[str, int] = dict.fromkeys(model.stem_names(), 0)
+    for name, module in model.named_modules():
+        if isinstance(module, Stack):  # named ….steps.2, and ….joins.1 is the join in front of it
+            net, number = name.rsplit(".steps.", 1)
+            owner[f"{net}.joins.{int(number) - 1}."] = layer + 1
+            owner |= {f"{name}.blocks.{index}.": layer + 1 + index for index in range(len(module.blocks))}
+            layer += len(module.blocks)
+    ids: dict[str, int] = {}
+    reached = 0
+    for name, _ in model.named_parameters():
+        inside = [index for prefix, index in owner.items() if name.startswith(prefix)]
+        if inside:
+            ids[name] = inside[0]
+            reached = max(reached, inside[0])
+        else:
+            ids[name] = layer + 1 if name.startswith(("norm.", "head.")) else reached + 1
+    return ids

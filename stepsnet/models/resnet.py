@@ -1,0 +1,235 @@
+"""ResNet (arXiv 1512.03385) and Steps-ResNet (Table 12). Maps are (B, C, H, W), in memory channels-last like the weights."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from stepsnet.accel import conv_kernels, kernels
+from stepsnet.blocks.conv import BasicBranch, BottleneckBranch
+from stepsnet.blocks.designs import ResidualLike, ResidualPart
+from stepsnet.blocks.embed import check_picture
+from stepsnet.blocks.linear import Conv2d
+from stepsnet.blocks.residual import DropPath, Place, Residual
+from stepsnet.cost import Cost, formulas
+from stepsnet.macro import Join, StepPlan
+from stepsnet.models.build import Net, NetBuilder, picture_sides
+from stepsnet.models.plans import PlanLike, check_width, resolve_plans
+from stepsnet.models.registry import register
+from stepsnet.models.vision import Feature, FeatureInfo, VisionModel
+
+Branch = type[BasicBranch] | type[BottleneckBranch]
+
+
+def layers_to_fuse(
+    x: Tensor, branch: nn.Module, drop_path: nn.Module, act: nn.Module, around: tuple[nn.Module, ...] = ()
+) -> tuple[conv_kernels.ConvAndNorm, ...]:
+    """The layers of a branch if ReLU(shortcut + branch(x)) may run as a few calls of oneDNN; none where parts are watched or changed."""
+    if not isinstance(branch, BasicBranch | BottleneckBranch) or type(branch) not in (BasicBranch, BottleneckBranch):
+        return ()
+    idle = type(drop_path) is DropPath and drop_path.idle
+    ready = idle and conv_kernels.applies(x, *branch.layers(), acts=(branch.act, act), around=(branch, drop_path, *around))
+    return branch.layers() if ready else ()
+
+
+class Block(nn.Module):
+    """ReLU(x + R(x)); the norms are inside the branch, so the residual part has none of its own."""
+
+    def __init__(self, place: Place, branch: Branch, residual: ResidualPart) -> None:
+        super().__init__()
+        self.conv = residual(None, branch(place.width, place.width // branch.expansion), place)
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        part = self.conv
+        if type(part) is Residual and type(part.norm) is nn.Identity:
+            layers = layers_to_fuse(x, part.branch, part.drop_path, self.act, around=(part, part.norm))
+            if layers:
+                return conv_kernels.add_branch(x, layers, shortcut=x)
+        return self.act(part(x))
+
+
+class DownsamplingBlock(nn.Module):
+    """The block that opens a stage: another width and, but in the first stage, half the resolution. It is in no plan."""
+
+    def __init__(self, in_chans: int, place: Place, stride: int, branch: Branch) -> None:
+        super().__init__()
+        self.branch = branch(in_chans, place.width // branch.expansion, stride)
+        self.drop_path = DropPath(place.drop_path)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or in_chans != place.width:
+            self.shortcut = nn.Sequential(
+                OrderedDict(conv=Conv2d(in_chans, place.width, 1, stride), bn=nn.BatchNorm2d(place.width))
+            )
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = self._shortcut(x)
+        layers = layers_to_fuse(x, self.branch, self.drop_path, self.act)
+        if layers and not kernels.learns(shortcut):
+            return conv_kernels.add_branch(x, layers, shortcut)
+        return self.act(shortcut + self.drop_path(self.branch(x)))
+
+    def _shortcut(self, x: Tensor) -> Tensor:
+        match list(self.shortcut.children()):
+            case [conv, norm] if type(self.shortcut) is nn.Sequential and conv_kernels.applies(x, (conv, norm), around=(self.shortcut,)):
+                return conv_kernels.convolve(x, (conv, norm), relu=False)
+        return self.shortcut(x)
+
+
+class Stage(nn.Module):
+    """The block that opens it, then the stage's network."""
+
+    def __init__(self, opening: DownsamplingBlock, net: Net) -> None:
+        super().__init__()
+        self.opening = opening
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(self.opening(x))
+
+
+class ResNet(VisionModel):
+    """`plan` is one plan a stage, of the blocks after the one that opens it, in bottleneck widths where there are bottlenecks."""
+
+    family = "resnet"
+
+    def __init__(
+        self,
+        *,
+        depths: Sequence[int],
+        bottleneck: bool = False,
+        embed_dim: int = 64,
+        plan: PlanLike = None,
+        img_size: int | tuple[int, int] = 224,
+        in_chans: int = 3,
+        num_classes: int = 1000,
+        drop_path_rate: float = 0.0,
+        global_pool: str = "avg",
+        join: Join = "plain",
+        macro: str = "steps",
+        residual: ResidualLike = "plain",
+    ) -> None:
+        super().__init__()
+        self.branch: Branch = BottleneckBranch if bottleneck else BasicBranch
+        plain = [StepPlan.residual(embed_dim * 2**stage, depth) for stage, depth in enumerate(depths)]
+        self.plans = resolve_plans(plan, plain, int)  # int: ResNet's √2 is rounded down, 90, 181, 362
+        for number, (stage_plan, base) in enumerate(zip(self.plans, plain, strict=True), start=1):
+            check_width(stage_plan, base.width, f"stage {number}")
+        self.input_size = (in_chans, *picture_sides(img_size))
+        self.stem = nn.Sequential(
+            OrderedDict(
+                conv=Conv2d(in_chans, embed_dim, 7, 2),
+                bn=nn.BatchNorm2d(embed_dim),
+                act=nn.ReLU(inplace=True),
+                pool=nn.MaxPool2d(3, 2, 1),
+            )
+        )
+        depth = sum(plan.blocks + 1 for plan in self.plans)
+        builder = NetBuilder(depth, drop_path_rate, join, macro, residual, channel_dim=1, expansion=self.branch.expansion)
+
+        def make_block(place: Place) -> nn.Module:
+            return Block(place, self.branch, builder.design.part)
+
+        self.stages = nn.ModuleList()
+        stream = embed_dim
+        features = []
+        for index, stage_plan in enumerate(self.plans):
+            place = builder.place(stage_plan.width * self.branch.expansion)
+            opening = DownsamplingBlock(stream, place, 2 if index else 1, self.branch)
+            self.stages.append(Stage(opening, builder.stage(stage_plan, make_block)))
+            stream = place.width
+            features.append(Feature(f"stages.{index}", stream, 4 * 2**index))
+        self.num_features = stream
+        self.feature_info = FeatureInfo.of(features)
+        self.reset_classifier(num_classes, global_pool)
+        # Weights lie as the maps do, or oneDNN lays them out anew in every pass. (torch's stubs know the argument for tensors alone.)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def stem_names(self) -> tuple[str, ...]:
+        return ("stem.",)
+
+    def intermediates(self, x: Tensor, indices: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+        check_picture(x, self.input_size[0], 1)
+        x = self._stem(x.contiguous(memory_format=torch.channels_last))  # convolutions keep the layout of what they get
+        maps = []
+        for index, stage in enumerate(self.stages):
+            x = stage(x)
+            if index in indices:
+                maps.append(x)
+        return x, maps
+
+    def _stem(self, x: Tensor) -> Tensor:
+        match list(self.stem.children()):
+            case [conv, norm, act, *rest] if type(self.stem) is nn.Sequential:
+                if conv_kernels.applies(x, (conv, norm), acts=(act,), around=(self.stem,)):
+                    x = conv_kernels.convolve(x, (conv, norm), relu=True)
+                    for module in rest:
+                        x = module(x)
+                    return x
+        return self.stem(x)
+
+    def cut_after(self, feature: int) -> None:
+        self.stages = self.stages[: feature + 1]
+
+    def pool(self, x: Tensor) -> Tensor:
+        if self.global_pool == "avg":
+            return x.mean(dim=(2, 3))
+        return x.amax(dim=(2, 3)) if self.global_pool == "max" else x
+
+    def closed_form(self, input_size: tuple[int, ...] | None = None) -> Cost:
+        in_chans, *sides = input_size or self.input_size
+
+        def half(sides: Sequence[int]) -> list[int]:
+            return [-(-side // 2) for side in sides]
+
+        stream = self.plans[0].width
+        sides = half(sides)
+        cost = formulas.conv(in_chans, stream, 7, sides[0] * sides[1]) + formulas.parameters(2 * stream)
+        sides = half(sides)
+        for index, plan in enumerate(self.plans):
+            before = sides[0] * sides[1]
+            sides = half(sides) if index else sides
+            pixels = sides[0] * sides[1]
+            cost += self.branch_cost(stream, plan.width, before, pixels)
+            out_chans = plan.width * self.branch.expansion
+            if index or stream != out_chans:
+                cost += formulas.conv(stream, out_chans, 1, pixels, layers=0) + formulas.parameters(2 * out_chans)
+            stream = out_chans
+            for width, depth in zip(plan.widths, plan.depths, strict=True):
+                cost += self.branch_cost(width * self.branch.expansion, width, pixels, pixels) * depth
+        return cost + formulas.linear(stream, self.num_classes, 1) if self.num_classes else cost
+
+    def branch_cost(self, in_chans: int, width: int, before: int, pixels: int) -> Cost:
+        """One block; `before` are the pixels ahead of its stride."""
+        if self.branch is BasicBranch:
+            first = formulas.conv(in_chans, width, 3, pixels)
+            return formulas.block(first, formulas.conv(width, width, 3, pixels), formulas.parameters(4 * width))
+        return formulas.block(
+            formulas.conv(in_chans, width, 1, before),
+            formulas.conv(width, width, 3, pixels),
+            formulas.conv(width, 4 * width, 1, pixels),
+            formulas.parameters(4 * width + 8 * width),
+        )
+
+
+register(ResNet, "resnet18", depths=(1, 1, 1, 1))
+register(ResNet, "resnet34", depths=(2, 3, 5, 2))
+register(ResNet, "resnet50", depths=(2, 3, 5, 2), bottleneck=True)
+# The ×0 steps keep their channels: the last slice passes untouched to the end of the stage.
+register(
+    ResNet,
+    "steps_resnet18",
+    depths=(1, 1, 1, 1),
+    plan="64x1; 128x1; 64x2, 90x1, 128x1, 181x1, 256x0; 64x2, 90x1, 128x1, 181x1, 256x1, 362x1, 512x0",
+)
+# Table 12 prints 64×1, 128×1 for the first two stages, a slip: the totals need 64×2, 128×3.
+STEPS_34 = "64x2; 128x3; 64x6, 90x3, 128x3, 181x3, 256x2; 64x2, 90x1, 128x1, 181x1, 256x1, 362x1, 512x1"
+register(ResNet, "steps_resnet34", depths=(2, 3, 5, 2), plan=STEPS_34)
+register(ResNet, "steps_resnet50", depths=(2, 3, 5, 2), bottleneck=True, plan=STEPS_34)
+TINY = {"depths": (1, 1, 1, 1), "embed_dim": 5, "img_size": 32, "num_classes": 10}
+register(ResNet, "test_resnet", **TINY)
+register(ResNet, "test_steps_resnet", **TINY, plan="5x1; 10x1; 10x2, 14x1, 20x0; 20x2, 28x1, 40x0")

@@ -1,0 +1,208 @@
+"""Swin (arXiv 2103.14030) and Steps-Swin: windows of attention over four resolutions, each stage in one step or several (Table 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from stepsnet.blocks.attention import heads_for
+from stepsnet.blocks.designs import ResidualLike, ResidualPart
+from stepsnet.blocks.embed import PatchEmbed, PatchMerging
+from stepsnet.blocks.mlp import Mlp
+from stepsnet.blocks.residual import Place
+from stepsnet.blocks.window import WindowAttention
+from stepsnet.cost import Cost, formulas
+from stepsnet.macro import Join, StepPlan
+from stepsnet.models.build import Net, NetBuilder, head_rule, picture_sides
+from stepsnet.models.plans import PlanLike, resolve_plans
+from stepsnet.models.registry import register
+from stepsnet.models.vision import Feature, FeatureInfo, VisionModel
+
+HEAD_DIM = 32
+# 17 heads of 32 would come nearer; Table 14 prints 16.
+PRINTED_HEADS = {544: 16}
+
+
+def heads_of(width: int) -> int:
+    return PRINTED_HEADS.get(width) or heads_for(width, HEAD_DIM)
+
+
+def round_width(width: float) -> int:
+    """√2 spacing rounded so that the heads, in fours, divide it: 136, 272, 360, 544, 720."""
+    heads = 4 * max(round(width / HEAD_DIM / 4), 1)
+    return heads * round(width / heads)
+
+
+class Block(nn.Module):
+    """Window attention, shifted in every other block of a stage, then an MLP of ratio 4."""
+
+    make_mlp: type[Mlp] = Mlp
+
+    def __init__(self, place: Place, heads: int, window: int, residual: ResidualPart) -> None:
+        super().__init__()
+        width = place.width
+        attention = WindowAttention(width, heads, window, shifted=place.position % 2 == 1)
+        self.attn = residual(nn.LayerNorm(width), attention, place)
+        self.mlp = residual(nn.LayerNorm(width), self.make_mlp(width, 4 * width), place)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mlp(self.attn(x))
+
+    @staticmethod
+    def closed_form(width: int, heads: int, window: int, side: tuple[int, int]) -> Cost:
+        height, breadth = side
+        h, w = min(window, height), min(window, breadth)
+        windows = -(-height // h) * -(-breadth // w)
+        padded = windows * h * w
+        return formulas.block(
+            formulas.parameters(2 * width),
+            formulas.linear(width, 3 * width, padded),
+            formulas.attention(h * w, width, groups=windows),
+            formulas.linear(width, width, padded),
+            formulas.parameters((2 * window - 1) ** 2 * heads),
+            formulas.parameters(2 * width),
+            formulas.linear(width, 4 * width, height * breadth),
+            formulas.linear(4 * width, width, height * breadth),
+        )
+
+
+class Stage(nn.Module):
+    """Patch merging (but in the first stage), then the stage's network."""
+
+    def __init__(self, merging: PatchMerging | None, net: Net) -> None:
+        super().__init__()
+        self.merging = merging
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x if self.merging is None else self.merging(x))
+
+
+class Swin(VisionModel):
+    """`plan` is one plan a stage; a stage is as wide as its plan's last step, whatever the stage before."""
+
+    family = "swin"
+    block: type[Block] = Block
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        depths: Sequence[int],
+        plan: PlanLike = None,
+        img_size: int | tuple[int, int] = 224,
+        patch_size: int = 4,
+        window_size: int = 7,
+        in_chans: int = 3,
+        num_classes: int = 1000,
+        drop_path_rate: float = 0.0,
+        global_pool: str = "avg",
+        head_dim: int | None = None,
+        join: Join = "plain",
+        macro: str = "steps",
+        residual: ResidualLike = "plain",
+    ) -> None:
+        super().__init__()
+        plain = [StepPlan.residual(embed_dim * 2**stage, depth) for stage, depth in enumerate(depths)]
+        self.plans = resolve_plans(plan, plain, round_width)
+        self.window = window_size
+        self.heads = head_rule(heads_of, head_dim)
+        self.input_size = (in_chans, *picture_sides(img_size, patch_size))
+        widths = [plan.width for plan in self.plans]
+        self.patch_embed = PatchEmbed(in_chans, widths[0], patch_size, nn.LayerNorm(widths[0]))
+        builder = NetBuilder(sum(plan.blocks for plan in self.plans), drop_path_rate, join, macro, residual)
+
+        def make_block(place: Place) -> nn.Module:
+            return self.block(place, self.heads(place.width), window_size, builder.design.part)
+
+        mergings = [None, *(PatchMerging(before, width) for before, width in pairwise(widths))]
+        self.stages = nn.ModuleList(
+            Stage(merging, builder.stage(plan, make_block)) for merging, plan in zip(mergings, self.plans, strict=True)
+        )
+        self.norm: nn.Module = nn.LayerNorm(widths[-1])
+        self.num_features = widths[-1]
+        self.feature_info = FeatureInfo.of(Feature(f"stages.{index}", width, patch_size * 2**index) for index, width in enumerate(widths))
+        self.reset_classifier(num_classes, global_pool)
+
+    def no_weight_decay(self) -> set[str]:
+        return {name for name, _ in self.named_parameters() if name.endswith("bias_table")}
+
+    def stem_names(self) -> tuple[str, ...]:
+        return ("patch_embed.",)
+
+    def intermediates(self, x: Tensor, indices: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+        x = self.patch_embed(x)
+        maps = []
+        for index, stage in enumerate(self.stages):
+            x = stage(x)
+            if index in indices:
+                maps.append(x.permute(0, 3, 1, 2))
+        return self.norm(x), maps
+
+    def cut_after(self, feature: int) -> None:
+        self.stages = self.stages[: feature + 1]
+        self.norm = nn.Identity()
+
+    def pool(self, x: Tensor) -> Tensor:
+        if self.global_pool == "avg":
+            return x.mean(dim=(1, 2))
+        return torch.amax(x, dim=(1, 2)) if self.global_pool == "max" else x
+
+    def closed_form(self, input_size: tuple[int, ...] | None = None) -> Cost:
+        in_chans, *sides = input_size or self.input_size
+        patch = self.patch_embed.patch
+        height, breadth = (-(-side // patch) for side in sides)
+        width = self.plans[0].width
+        cost = formulas.conv(in_chans, width, patch, height * breadth, bias=True) + formulas.parameters(2 * width)
+        for index, plan in enumerate(self.plans):
+            if index:
+                height, breadth = -(-height // 2), -(-breadth // 2)
+                cost += formulas.parameters(8 * width) + formulas.linear(4 * width, plan.width, height * breadth, bias=False)
+                width = plan.width
+            for step_width, depth in zip(plan.widths, plan.depths, strict=True):
+                cost += self.block.closed_form(step_width, self.heads(step_width), self.window, (height, breadth)) * depth
+        cost += formulas.parameters(2 * width)
+        return cost + formulas.linear(width, self.num_classes, 1) if self.num_classes else cost
+
+
+# Table 14 prints a last step of 768×0 (1024×0) in stage 4. Only networks without that step have the printed sizes (27.8, 49.1, 86.7 M
+# and 58 M under UPerNet): stage 4 is 544 (720) wide, patch merging, norm and head with it.
+STAGE_4 = "192x4, 272x2, 384x2, 544x2"
+STAGE_4_BASE = "256x4, 360x2, 512x2, 720x2"
+PLANS = {
+    "tiny": f"96x2; 192x2; 192x6, 272x3, 384x3; {STAGE_4}",
+    "small": f"96x2; 192x2; 192x6, 272x3, 384x15; {STAGE_4}",
+    "base": f"128x2; 256x2; 256x6, 360x3, 512x15; {STAGE_4_BASE}",
+}
+SIZES = {"tiny": (96, (2, 2, 6, 2)), "small": (96, (2, 2, 18, 2)), "base": (128, (2, 2, 18, 2))}
+
+
+def register_sizes(family: type[Swin], prefix: str) -> None:
+    """The three sizes of a family and their Steps twins."""
+    for size, (width, depths) in SIZES.items():
+        register(family, f"{prefix}_{size}", embed_dim=width, depths=depths)
+        register(family, f"steps_{prefix}_{size}", embed_dim=width, depths=depths, plan=PLANS[size])
+    # Maps of 16, 8, 4 and 2 with windows of 2: all but the last have shifted windows.
+    tiny = {"embed_dim": 6, "depths": (2, 1, 2, 2), "img_size": 32, "patch_size": 2, "window_size": 2, "num_classes": 10}
+    register(family, f"test_{prefix}", **tiny)
+    register(family, f"test_steps_{prefix}", **tiny, plan="6x2; 12x1; 12x2, 16x1, 24x1; 24x2, 34x1, 48x1")
+
+
+register_sizes(Swin, "swin")
+
+# Table 5(b), fixed FLOPs: the deeper, the narrower.
+for blocks, width in {24: 68, 48: 48, 72: 39, 96: 34}.items():
+    unit = blocks // 12
+    register(Swin, f"swin_deep_d{blocks}", embed_dim=width, depths=(unit, unit, 9 * unit, unit))
+# 14 blocks: stage 4 four blocks deep and 544 wide, the rest plain. The paper does not print the plans of 48, 64 and 96 blocks; these
+# are reconstructed: its √2 widths, depths that fall from narrow to wide, blocks exact, parameters and MACs that round to its 28.8 M, 4.6 G.
+RECONSTRUCTED = {
+    48: "68x10, 96x8, 136x6, 192x4, 272x3, 384x2; 192x4, 272x3, 384x2, 544x2",
+    64: "96x12, 136x7, 192x4, 272x3, 384x2; 96x14, 136x8, 192x4, 272x3, 384x2, 544x1",
+    96: "68x28, 96x16, 136x8, 192x4, 272x2, 384x1; 96x14, 136x8, 192x5, 272x3, 384x2, 544x1",
+}
+for blocks, stages in {14: "384x6; 544x4", **RECONSTRUCTED}.items():
+    register(Swin, f"steps_swin_deep_d{blocks}", embed_dim=96, depths=(2, 2, 6, 2), plan=f"96x2; 192x2; {stages}")

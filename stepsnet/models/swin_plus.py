@@ -1,0 +1,46 @@
+"""Swin++ and Steps-Swin++: Swin's macro design, with the micro parts of CMT (arXiv 2107.06263) that the paper adds to it (Sec. 5.2).
+
+A 3×3 depthwise convolution with its own shortcut (the local perception unit) goes before attention, and the MLP has another inside
+(ConvFFN). The paper prints no sizes for these models; ours are our own counts.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from stepsnet.blocks.designs import ResidualPart
+from stepsnet.blocks.linear import DepthwiseConv2d
+from stepsnet.blocks.mlp import ConvMlp
+from stepsnet.blocks.residual import Place
+from stepsnet.cost import Cost, formulas
+from stepsnet.models import swin
+
+
+class Block(swin.Block):
+    """Local perception, window attention, ConvFFN."""
+
+    make_mlp = ConvMlp
+
+    def __init__(self, place: Place, heads: int, window: int, residual: ResidualPart) -> None:
+        super().__init__(place, heads, window, residual)
+        self.local = residual(None, DepthwiseConv2d(place.width), place)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.local(x))
+
+    @staticmethod
+    def closed_form(width: int, heads: int, window: int, side: tuple[int, int]) -> Cost:
+        pixels = side[0] * side[1]
+        return (
+            swin.Block.closed_form(width, heads, window, side)
+            + formulas.conv(width, width, 3, pixels, groups=width, bias=True)
+            + formulas.conv(4 * width, 4 * width, 3, pixels, groups=4 * width, bias=True)
+        )
+
+
+class SwinPlus(swin.Swin):
+    family = "swinpp"
+    block = Block
+
+
+swin.register_sizes(SwinPlus, "swinpp")

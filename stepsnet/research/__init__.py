@@ -1,0 +1,1 @@
+"""Paper tables, studies and benchmarks."""

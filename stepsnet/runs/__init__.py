@@ -1,0 +1,1 @@
+"""The run folder: its files, read and written here only."""

@@ -1,0 +1,205 @@
+"""One process or many: who this one is, how the model is spread over them, and how a failure in one ends all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from stepsnet.errors import UsageError
+from stepsnet.train.tensors import fill, model_tensors
+
+Parallel = Literal["none", "ddp", "fsdp"]
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a run, seen from one of them."""
+
+    rank: int = 0
+    world: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    parallel: Parallel = "none"
+
+    @property
+    def first(self) -> bool:
+        """Whether this one writes files and talks."""
+        return self.rank == 0
+
+    def sum(self, numbers: list[float]) -> list[float]:
+        """Each number added up over all processes."""
+        if self.world == 1:
+            return numbers
+        totals = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        dist.all_reduce(totals)
+        return totals.tolist()
+
+    def decide(self, choose: Callable[[], Value]) -> Value:
+        """What `choose` returns in the first process, where alone it is called, in all of them; a `UsageError` likewise."""
+        if self.world == 1:
+            return choose()
+        box: list[Any] = [None]
+        if self.first:
+            try:
+                box = [choose()]
+            except UsageError as error:
+                box = [error]
+        dist.broadcast_object_list(box, device=self.device)
+        if isinstance(box[0], UsageError):
+            raise box[0]
+        return box[0]
+
+    def gather(self, value: Value) -> list[Value]:
+        """Everybody's `value`, in the order of ranks."""
+        if self.world == 1:
+            return [value]
+        box: list[Any] = [None] * self.world
+        dist.all_gather_object(box, value)
+        return box
+
+    def share_buffers(self, model: nn.Module) -> None:
+        """Give every process the first one's running statistics, which each has gathered from its own samples."""
+        if self.world > 1:
+            parameters = dict(model.named_parameters())
+            for name, tensor in model_tensors(model).items():
+                if name not in parameters:
+                    dist.broadcast(tensor, src=0)
+
+
+def launched() -> bool:
+    """Whether torchrun (or something that sets the same variables) started this process."""
+    return "WORLD_SIZE" in os.environ and "RANK" in os.environ
+
+
+def restarted() -> bool:
+    """Whether torchrun has started this process again after a failure."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def choose_device(wanted: str) -> torch.device:
+    """`auto`: the graphics card of this process if there is one, else the processor."""
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wanted, local_rank) if wanted == "cuda" else torch.device(wanted)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"device={wanted} is not to be had here: {str(error).splitlines()[0]}") from error
+    return device
+
+
+@contextmanager
+def join_processes(parallel: Parallel, device: str = "auto") -> Iterator[Processes]:
+    """Meet the other processes that torchrun started; the body runs in each of them, and a failure is reported with the rank.
+
+    Where the caller has met them already (`dist.init_process_group`), that meeting is used and left as it is.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1")) if launched() else 1
+    if parallel == "none":
+        if world > 1:
+            raise UsageError(f"torchrun started {world} processes, but parallel=none uses one; add parallel=ddp or parallel=fsdp.")
+        yield Processes(device=choose_device(device))
+        return
+    if not launched():
+        raise UsageError(f"parallel={parallel} needs processes to spread over: start it with `torchrun --nproc-per-node N -m stepsnet …`.")
+    place = choose_device(device)
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    met_before = dist.is_initialized()
+    if not met_before:
+        _meet("nccl" if place.type == "cuda" else "gloo")
+    processes = Processes(rank=dist.get_rank(), world=world, device=place, parallel=parallel)
+    try:
+        yield processes
+    except BaseException as error:
+        print(f"rank {processes.rank} of {world} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        raise  # without destroy_process_group, which could wait for a process that is gone
+    if not met_before:
+        dist.destroy_process_group()
+
+
+def _meet(backend: str) -> None:
+    """Form the process group.
+
+    After a restart on one node torch 2.13 meets in the store of the attempt before, finds the addresses of processes that are no
+    more, and hangs; so each attempt gets a part of the store for itself. Nodes do not agree on the number of the attempt: for more
+    than one, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, which makes torchrun open a new store each time.
+    """
+    one_node = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
+    if not (restarted() and one_node):
+        dist.init_process_group(backend)
+        return
+    store, rank, world = next(rendezvous("env://"))
+    own_part = PrefixStore(f"restart-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    dist.init_process_group(backend, store=own_part, rank=rank, world_size=world)
+
+
+def spread(build: Callable[[str | None], nn.Module], processes: Processes, *, seed: int) -> tuple[nn.Module, nn.Module]:
+    """The model on this process, and the callable that runs it forward: the same object, or its DDP wrapper.
+
+    `build(device)` makes the model; the weights it starts with depend on `seed` alone, not on how many processes there are.
+    """
+    if processes.parallel == "fsdp":
+        model = _shard(build, processes, seed)
+        return model, model
+    torch.manual_seed(seed)
+    model = build(None).to(processes.device)
+    if processes.parallel == "none":
+        return model, model
+    on_card = [processes.device.index] if processes.device.type == "cuda" else None
+    return model, nn.parallel.DistributedDataParallel(model, device_ids=on_card, gradient_as_bucket_view=True)
+
+
+def _shard(build: Callable[[str | None], nn.Module], processes: Processes, seed: int) -> nn.Module:
+    """FSDP2: made on the meta device, cut block by block, and filled from the first process, the only one that ever holds all of it."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = build("meta")
+    for parameter in model.parameters():
+        parameter.data = parameter.data.contiguous()  # FSDP knows no other layout
+    mesh = init_device_mesh(processes.device.type, (processes.world,))
+    for block in getattr(model, "blocks_in_order", list)():
+        fully_shard(block, mesh=mesh)
+    # The root is cut again after the forward pass too, or its weights would lie about whole after an evaluation.
+    fully_shard(model, mesh=mesh, reshard_after_forward=True)
+    model.to_empty(device=processes.device)
+    torch.manual_seed(seed)
+    source = build(None) if processes.first else None
+    whole = (model_tensors(source) | dict(source.named_buffers())) if source is not None else {}
+    for name, tensor in (model_tensors(model) | dict(model.named_buffers())).items():
+        start = whole[name].detach().contiguous() if processes.first else torch.empty(tensor.shape, dtype=tensor.dtype)
+        message = start.to(processes.device)
+        dist.broadcast(message, src=0)
+        fill(tensor, message)
+    return model
+
+
+def sync_gradients(forward: nn.Module, now: bool) -> Any:
+    """A context in which backward passes add up gradients over the processes only if `now`: the last of the accumulated parts."""
+    if isinstance(forward, nn.parallel.DistributedDataParallel):
+        return nullcontext() if now else forward.no_sync()
+    if callable(switch := getattr(forward, "set_requires_gradient_sync", None)):
+        switch(now)
+    return nullcontext()
+
+
+def gradient_norm(parameters: list[Tensor], limit: float) -> float:
+    """The norm of the whole gradient, which is cut down to `limit` (unless 0). Every process gets the same number."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = nn.utils.get_total_norm(gradients)
+    value = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+    if limit and value > limit:
+        torch._foreach_mul_([g.to_local() if hasattr(g, "to_local") else g for g in gradients], limit / (value + 1e-6))
+    return value

@@ -1,0 +1,165 @@
+"""Which samples come when: the same global batches whatever the number of processes and workers, from any step on."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import signal
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import torch
+
+from stepsnet.data.rng import mix
+from stepsnet.errors import UsageError
+from stepsnet.optional import require
+from stepsnet.tasks.base import Batch, MapDataset, SampleKey, Task
+from stepsnet.train.distributed import Processes
+
+_ORDER = 0x0DE5  # keeps the order of samples apart from other uses of the seed
+
+
+class BatchKeys:
+    """An endless walk over the training samples: a new order each epoch, in whole batches, of which this process gets its share.
+
+    Batch number k is a function of (seed, k) alone, and k is all the state there is.
+    """
+
+    def __init__(self, samples: int, batch_size: int, seed: int, processes: Processes) -> None:
+        if batch_size > samples:
+            raise UsageError(f"batch_size={batch_size} is more than the {samples} training samples there are.")
+        if batch_size % processes.world:
+            raise UsageError(f"batch_size={batch_size} cannot be divided among {processes.world} processes.")
+        self.samples, self.batch_size, self.seed = samples, batch_size, seed
+        share = batch_size // processes.world
+        self._mine = slice(processes.rank * share, (processes.rank + 1) * share)
+        self.next_batch = 0
+
+    @property
+    def batches_per_epoch(self) -> int:
+        return self.samples // self.batch_size
+
+    def __iter__(self) -> Iterator[list[SampleKey]]:
+        ordered_epoch, order = -1, torch.empty(0, dtype=torch.int64)
+        while True:
+            epoch, number = divmod(self.next_batch, self.batches_per_epoch)
+            if epoch != ordered_epoch:
+                generator = torch.Generator().manual_seed(mix(self.seed, _ORDER, epoch))
+                ordered_epoch, order = epoch, torch.randperm(self.samples, generator=generator)
+            indices = order[number * self.batch_size : (number + 1) * self.batch_size][self._mine]
+            self.next_batch += 1
+            yield [(epoch, index) for index in indices.tolist()]
+
+    def state_dict(self) -> dict[str, int]:
+        return {"next_batch": self.next_batch}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.next_batch = state["next_batch"]
+
+
+class TrainingBatches:
+    """The training batches of this process, loaded by torchdata's stateful loader."""
+
+    def __init__(self, task: Task, keys: BatchKeys, workers: int) -> None:
+        self.keys, self.workers = keys, workers
+        self._loader = _stateful_loader(task.train, task, keys, workers)
+        self._iterator: Iterator[Batch] | None = None
+
+    def __next__(self) -> Batch:
+        if self._iterator is None:
+            self._iterator = iter(self._loader)
+        try:
+            return next(self._iterator)
+        except UsageError as error:  # of a worker, wrapped in its traceback
+            raise UsageError(str(error).splitlines()[-1].removeprefix("stepsnet.errors.UsageError: ")) from error
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the delivered batches end; those that workers have loaded ahead do not count."""
+        return {"workers": self.workers, "loader": self._loader.state_dict()}
+
+    def resume(self, step: int, state: dict[str, Any]) -> None:
+        """Go on after `step` batches. The loader's own state holds for as many workers as saved it; for others the step says it all."""
+        if state["workers"] == self.workers:
+            self._loader.load_state_dict(state["loader"])
+        else:
+            self.keys.next_batch = step
+
+    def close(self) -> None:
+        """End the workers."""
+        _end_workers(self._iterator)
+        self._iterator = self._loader._iterator = None
+
+
+class ValidationBatches:
+    """The validation samples, each once over all processes, and equally many batches for each process.
+
+    Where a process has no sample left for the last batch, it gets a stand-in that does not count, because the forward pass of a
+    sharded model needs all processes.
+    """
+
+    def __init__(self, task: Task, batch_size: int, workers: int, processes: Processes) -> None:
+        total, share = len(task.valid), max(1, batch_size // processes.world)
+        starts = range(0, total, share * processes.world)
+        mine = [range(total)[start + processes.rank * share :][:share] for start in starts]
+        keys = [[(0, index) for index in indices] or [(0, 0)] for indices in mine]
+        self.counts = [len(indices) > 0 for indices in mine]
+        self._loader = _stateful_loader(task.valid, task, keys, workers)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __iter__(self) -> Iterator[tuple[Batch, bool]]:
+        """Batches, each with whether it counts."""
+        iterator = iter(self._loader)
+        try:
+            yield from zip(iterator, self.counts, strict=True)
+        finally:
+            _end_workers(iterator)
+
+
+def _stateful_loader(dataset: MapDataset, task: Task, keys: Any, workers: int) -> Any:
+    library = require("torchdata.stateful_dataloader", extra="train")
+    if workers:
+        _kill_workers_at_exit()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="'set_vital' is deprecated")  # torchdata 0.11 still calls it
+        return library.StatefulDataLoader(
+            dataset,
+            batch_sampler=keys,
+            collate_fn=task.collate,
+            num_workers=workers,
+            worker_init_fn=_leave_signals_to_the_trainer,
+            generator=torch.Generator(),  # or creating an iterator would draw from the generator that dropout draws from
+            pin_memory=torch.cuda.is_available(),
+        )
+
+
+def _leave_signals_to_the_trainer(_worker: int) -> None:
+    """Ctrl-C reaches the whole process group, and some clusters send SIGTERM to every process, but the trainer still needs its
+    workers for the step it is in. They end when it closes the loader, or notice within seconds when it dies.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _end_workers(iterator: Any) -> None:
+    """End an iterator's workers now, even if an exception still holds it, and even one that hangs in a read."""
+    if hasattr(iterator, "_shutdown_workers"):
+        iterator._shutdown_workers()
+        for worker in iterator._workers:
+            worker.kill()
+
+
+@cache
+def _kill_workers_at_exit() -> None:
+    """Python ends daemons at exit by SIGTERM and then waits for them, which with those that ignore it would be for ever."""
+
+    def kill() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would take it for a failure
+        for child in multiprocessing.active_children():
+            if child.daemon:
+                child.kill()
+
+    atexit.register(kill)

@@ -1,0 +1,96 @@
+"""A trained detector or segmenter, ready for pictures it has never seen. It needs the run's folder, not its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from stepsnet.data.dense.coco import Objects, ObjectSplit
+from stepsnet.data.dense.masks import MaskedPictures, MaskSplit
+from stepsnet.data.dense.objects import choose_view, to_input
+from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.images.datasets import FileSource
+from stepsnet.dense.coco import encode
+from stepsnet.errors import UsageError
+from stepsnet.models import load_weights
+from stepsnet.runs import folder as rundir
+from stepsnet.tasks.base import DenseTask
+from stepsnet.tasks.detection import Detection
+from stepsnet.tasks.segmentation import Segmentation
+from stepsnet.train.config import TrainConfig
+from stepsnet.train.dense import read_facts
+from stepsnet.train.run import model_of
+
+
+@dataclass(frozen=True)
+class Found:
+    """One object: its box as x, y, width and height in pixels, and its mask (height, width), if the detector has masks."""
+
+    name: str
+    number: int
+    """Of its class, from 0."""
+    score: float
+    box: tuple[float, float, float, float]
+    mask: NDArray[np.bool_] | None
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"class": self.name, "score": round(self.score, 4), "box": [round(side, 2) for side in self.box]}
+        return found if self.mask is None else found | {"mask": encode(self.mask)}
+
+
+class Predictor:
+    """`detect` finds objects and `segment` classes of pixels, whichever the run has learned (`kind`)."""
+
+    def __init__(self, folder: Path, *, ema: bool = False) -> None:
+        config = rundir.read_config(folder)
+        if config.task not in ("detection", "segmentation"):
+            raise UsageError(f"{folder} has learned {config.task}; pictures are annotated by runs of detection or segmentation.")
+        weights = folder / (rundir.WEIGHTS_EMA if ema else rundir.WEIGHTS)
+        if not weights.is_file():
+            raise UsageError(f"{folder} has no {weights.name}: " + ("it kept no average." if ema else "it is not finished yet."))
+        facts = read_facts(weights)
+        self.kind, self.classes = config.task, tuple(facts["classes"])
+        self.task = _task_without_data(config, facts)
+        self.img_size, self.max_size = config.data.img_size, config.data.max_size
+        self.model = model_of(config, self.task, pretrained=False)
+        load_weights(self.model, weights)
+        self.model.eval()
+
+    @torch.no_grad()
+    def detect(self, image: Any, score: float = 0.0) -> list[Found]:
+        """Objects in a Pillow image in RGB, best first, with at least this score."""
+        from stepsnet.dense.results import in_the_picture
+
+        view = choose_view(image.height, image.width, self.img_size, self.max_size, None, 0)
+        (found,) = self.model(to_input(image, view)[None], torch.tensor([view.size]))
+        chosen = {key: values[found["scores"] >= score] for key, values in found.items()}
+        return [
+            Found(self.classes[each.label - 1], each.label - 1, each.score, each.box, each.mask)
+            for each in in_the_picture(chosen, view.size, (image.height, image.width))
+        ]
+
+    @torch.no_grad()
+    def segment(self, image: Any) -> NDArray[np.uint8]:
+        """The number of each pixel's class, (height, width)."""
+        assert isinstance(self.task, Segmentation)
+        view = choose_view(image.height, image.width, self.img_size, self.max_size, None, 0)
+        size, original = torch.tensor([view.size]), torch.tensor([[image.height, image.width]])
+        (labels,) = self.task.answers(self.model, {"image": to_input(image, view)[None], "size": size, "label_size": original})
+        return labels.numpy().astype(np.uint8)
+
+
+def _task_without_data(config: TrainConfig, facts: dict[str, Any]) -> DenseTask:
+    """The run's task with nothing to learn from, only to know how to build and ask its model."""
+    nothing, changes = FileSource(Path(), []), AugmentConfig()
+    if config.task == "detection":
+        split = ObjectSplit((), nothing, {})
+        objects = Objects("", tuple(facts["classes"]), tuple(facts["category_ids"]), split, split)
+        return Detection(objects, config.data, changes, config.detect, seed=config.seed)
+    masks = MaskSplit(nothing, ())
+    pictures = MaskedPictures("", tuple(facts["classes"]), np.zeros(256, dtype=np.uint8), masks, masks)
+    return Segmentation(pictures, config.data, changes, config.segment, seed=config.seed)

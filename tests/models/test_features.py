@@ -1,0 +1,103 @@
+"""Backbones: maps with the channels and strides they announce, under every macro, and nothing in them that is not used."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from stepsnet.errors import UsageError
+from stepsnet.models import FeatureBackbone, create_model
+from tests.models.zoo import VARIANTS, VISION, example, shake, vision
+
+vision_variants = pytest.mark.parametrize("key", [key for key in VARIANTS if "transformer" not in key])
+every_vision_model = pytest.mark.parametrize("name", VISION)
+
+
+def backbone(key: str, out_indices: int | list[int] | None = None) -> FeatureBackbone:
+    name, options = VARIANTS[key]
+    return create_model(name, features_only=True, out_indices=out_indices, **options)
+
+
+def check_maps(maps: list[Tensor], info: list[dict[str, int]], sides: tuple[int, int]) -> None:
+    assert len(maps) == len(info)
+    for found, told in zip(maps, info, strict=True):
+        assert found.shape == (2, told["num_chs"], *(-(-side // told["reduction"]) for side in sides))
+
+
+@vision_variants
+@pytest.mark.parametrize("sides", [(32, 32), (37, 51)], ids=str)
+def test_maps_are_as_announced(key: str, sides: tuple[int, int]) -> None:
+    model = backbone(key)
+    check_maps(model(torch.randn(2, 3, *sides)), model.feature_info, sides)
+    assert model.feature_info.channels() == [info["num_chs"] for info in model.feature_info]
+    assert model.feature_info.reduction() == [info["reduction"] for info in model.feature_info]
+
+
+@every_vision_model
+def test_hierarchies_offer_four_strides_and_deit_one_a_block(name: str) -> None:
+    model = vision(name)
+    offered = model.feature_info.reduction()
+    if model.family == "deit":
+        assert offered == [8] * len(model.blocks_in_order())
+    else:
+        assert offered == [offered[0] * 2**stage for stage in range(4)]
+
+
+@vision_variants
+def test_intermediates_come_with_the_same_last_map(key: str) -> None:
+    model = shake(vision(key)).eval()
+    x = example(model)
+    last, maps = model.forward_intermediates(x)
+    assert torch.equal(last, model.forward_features(x))
+    only = model.forward_intermediates(x, intermediates_only=True)
+    assert len(maps) == len(model.feature_info)
+    assert all(torch.equal(a, b) for a, b in zip(maps, only, strict=True))
+
+
+@every_vision_model
+@pytest.mark.parametrize(("indices", "chosen"), [([0, 2], [0, 2]), (2, [-2, -1]), ([-1], [-1])], ids=str)
+def test_some_maps_are_the_same_as_among_all(name: str, indices: int | list[int], chosen: list[int]) -> None:
+    model = vision(name).eval()
+    x = example(model)
+    every = model.forward_intermediates(x, intermediates_only=True)
+    some = model.forward_intermediates(x, indices, intermediates_only=True)
+    assert all(torch.equal(a, every[index]) for a, index in zip(some, chosen, strict=True))
+
+
+@vision_variants
+@pytest.mark.parametrize("out_indices", [None, [0, 1]], ids=str)
+def test_a_backbone_keeps_nothing_that_it_does_not_use(key: str, out_indices: list[int] | None) -> None:
+    model = backbone(key, out_indices)
+    shake(model.model)
+    torch.stack([found.square().mean() for found in model(torch.randn(2, 3, 32, 32))]).sum().backward()
+    unused = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert unused == []
+
+
+@every_vision_model
+def test_a_cut_backbone_gives_the_same_maps(name: str) -> None:
+    whole = shake(vision(name)).eval()
+    cut = create_model(name, features_only=True, out_indices=[0, 1]).eval()
+    cut.model.load_state_dict(whole.state_dict(), strict=False)
+    x = example(whole)
+    for ours, theirs in zip(cut(x), whole.forward_intermediates(x, [0, 1], intermediates_only=True), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_checkpointing_works_in_a_backbone() -> None:
+    model = backbone("test_steps_deit")
+    model.set_grad_checkpointing()
+    torch.stack([found.square().mean() for found in model(torch.randn(2, 3, 32, 32))]).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("indices", [[4], [1, 0], [0, 0], 5, [-5]], ids=str)
+def test_maps_that_are_not_there(indices: int | list[int]) -> None:
+    with pytest.raises(UsageError, match=r"must name growing features among 0 … 3 of Swin"):
+        create_model("test_swin", features_only=True, out_indices=indices)
+
+
+def test_text_has_no_maps() -> None:
+    with pytest.raises(UsageError, match="test_transformer takes text, not pictures"):
+        create_model("test_transformer", features_only=True)

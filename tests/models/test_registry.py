@@ -1,0 +1,45 @@
+"""The names of the zoo."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from stepsnet.models import create_model, list_models
+from tests.models.zoo import TINY
+
+every_model = pytest.mark.parametrize("name", TINY)
+
+
+def test_all_the_papers_models_have_their_names() -> None:
+    sizes = {
+        "resnet": ["18", "34", "50"],
+        "deit_": ["tiny", "small", "base", *(f"deep_d{n}" for n in (24, 36, 48, 72, 96))],
+        "swin_": ["tiny", "small", "base"],
+        "swinpp_": ["tiny", "small", "base"],
+        "transformer_": ["30m", "44m", "63m"],
+    }
+    twins = [f"{prefix}{family}{size}" for family, all_sizes in sizes.items() for size in all_sizes for prefix in ("", "steps_")]
+    deep_swin = [f"swin_deep_d{n}" for n in (24, 48, 72, 96)] + [f"steps_swin_deep_d{n}" for n in (14, 48, 64, 96)]
+    tiny = [f"test_{prefix}{family.rstrip('_')}" for family in sizes for prefix in ("", "steps_")]
+    assert list_models() == sorted([*twins, *deep_swin, *tiny, "steps_deit_small_d60"])
+
+
+def test_listing_by_pattern() -> None:
+    assert list_models("steps_resnet*") == ["steps_resnet18", "steps_resnet34", "steps_resnet50"]
+
+
+@pytest.mark.parametrize("name", [name for name in list_models() if re.search(r"_d\d+$", name)])
+def test_dn_counts_blocks(name: str) -> None:
+    assert len(create_model(name, device="meta").blocks_in_order()) == int(name.rsplit("_d", 1)[1])
+
+
+@pytest.mark.parametrize("name", [name for name in list_models() if "steps_" not in name])
+def test_a_baseline_has_one_step_a_stage(name: str) -> None:
+    assert all(len(plan) == 1 for plan in create_model(name, device="meta").plans)
+
+
+@every_model
+def test_tiny_is_tiny(name: str) -> None:
+    assert sum(parameter.numel() for parameter in create_model(name).parameters()) <= 100_000

@@ -1,0 +1,134 @@
+"""The residual branch is one part: others stand in its place in every family, and no block knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stepsnet.blocks.designs import RESIDUALS, ResidualDesign, hyper_connections
+from stepsnet.blocks.hyper import HyperConnection
+from stepsnet.blocks.residual import DeepNorm, LayerScale, Place, Residual, ReZero
+from stepsnet.errors import UsageError
+from stepsnet.models import create_model, load_model, save_model
+from tests.models.zoo import STEPS, TINY, example, shake
+
+every_model = pytest.mark.parametrize("name", TINY)
+PARTS: dict[str, type[nn.Module]] = {"layerscale": LayerScale, "rezero": ReZero, "deepnorm": DeepNorm, "hyper": HyperConnection}
+every_design = pytest.mark.parametrize("design", PARTS)
+
+
+@every_model
+@every_design
+def test_every_design_stands_in_for_every_branch_and_learns(name: str, design: str) -> None:
+    model = shake(create_model(name, residual=design))
+    branches = [module for module in model.modules() if isinstance(module, Residual)]
+    assert {type(branch) for branch in branches} == {PARTS[design]}
+    assert len(branches) >= len(model.blocks_in_order())
+    logits = model(example(model))
+    assert logits.isfinite().all()
+    logits.square().mean().backward()
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()] == []
+
+
+@every_model
+@every_design
+def test_a_design_changes_what_is_computed(name: str, design: str) -> None:
+    plain, other = shake(create_model(name)).eval(), create_model(name, residual=design).eval()
+    other.load_state_dict(plain.state_dict(), strict=False)
+    x = example(plain)
+    if design == "hyper":
+        torch.testing.assert_close(other(x), plain(x))  # it starts as the plain network
+        with torch.no_grad():
+            other.get_parameter(next(key for key, _ in other.named_parameters() if key.endswith("mix")))[0, 1] += 0.5
+    assert not torch.allclose(other(x), plain(x), atol=1e-6)
+
+
+@every_model
+def test_rezero_starts_with_every_block_as_its_shortcut(name: str) -> None:
+    model = create_model(name, residual="rezero").eval()
+    for net in model.nets():
+        net.register_forward_hook(lambda _net, inputs, output: torch.testing.assert_close(output, inputs[0]))
+    model(example(model))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_hyper_connections_with_identity_like_weights_are_the_plain_network_in_values_and_gradients(name: str) -> None:
+    plain, hyper = shake(create_model(name)), create_model(name, residual="hyper")
+    unmatched = hyper.load_state_dict(plain.state_dict(), strict=False)
+    assert unmatched.unexpected_keys == []
+    assert {key.rsplit(".", 1)[1] for key in unmatched.missing_keys} == {"read", "mix", "write"}
+    x = example(plain)
+    x = x.double() if x.is_floating_point() else x
+    for model in (plain.double(), hyper.double()):  # batch norms over few numbers make single precision part ways
+        model(x).square().mean().backward()
+    for key, parameter in plain.named_parameters():
+        torch.testing.assert_close(hyper.get_parameter(key).grad, parameter.grad, msg=key)
+
+
+def test_hyper_connections_follow_their_equations() -> None:
+    part = HyperConnection(None, nn.Tanh(), Place(4), streams=3)
+    for parameter in part.parameters():
+        nn.init.normal_(parameter)
+    x = torch.randn(3, 2, 4)
+    h = sum(part.read[s] * x[s] for s in range(3))
+    r = torch.as_tensor(h).tanh()
+    expected = [x[s] + sum(part.mix[s, t] * x[t] for t in range(3)) + part.write[s] * r for s in range(3)]
+    torch.testing.assert_close(part(x), torch.stack(expected))
+
+
+def test_streams_take_turns_in_being_read() -> None:
+    model = create_model("test_deit", residual=hyper_connections(3))
+    turns = [part.read.argmax().item() for part in model.modules() if isinstance(part, HyperConnection)]
+    assert turns == [0, 0, 1, 1, 2, 2, 0, 0]
+
+
+def test_layer_scale_is_one_number_a_channel_wherever_the_channels_are() -> None:
+    for channel_dim, shape in ((1, (2, 4, 3, 3)), (-1, (2, 5, 4))):
+        part = LayerScale(None, nn.Identity(), Place(4, channel_dim))
+        with torch.no_grad():
+            part.scale.copy_(torch.arange(4.0))
+        gains = part(torch.ones(shape)).movedim(channel_dim, -1) - 1
+        assert torch.equal(gains, torch.arange(4.0).expand_as(gains))
+
+
+def test_layer_scale_starts_quieter_in_deeper_networks() -> None:
+    starts = [LayerScale(None, nn.Identity(), Place(2, depth=depth)).scale[0].item() for depth in (18, 24, 25)]
+    assert starts == pytest.approx([0.1, 1e-5, 1e-6])
+
+
+def test_deep_norm_puts_the_norm_behind_the_sum() -> None:
+    norm = nn.LayerNorm(4)
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(DeepNorm(norm, nn.Tanh(), Place(4, depth=8))(x), norm(2.0 * x + 8**-0.5 * x.tanh()))
+
+
+def test_deep_norm_without_a_norm_keeps_the_shares() -> None:
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(DeepNorm(None, nn.Tanh(), Place(4, depth=8))(x), (2.0 * x + 8**-0.5 * x.tanh()) / 2.0)
+
+
+def test_a_design_of_ones_own() -> None:
+    class Halved(Residual):
+        def forward(self, x: Tensor, *context: object) -> Tensor:
+            return x + 0.5 * self.branch(self.norm(x), *context)
+
+    for given in (Halved, ResidualDesign(Halved)):
+        model = create_model("test_steps_swin", residual=given)
+        assert any(isinstance(module, Halved) for module in model.modules())
+
+
+@every_design
+def test_designs_survive_files(design: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    model = shake(create_model("test_steps_deit", residual=design)).eval()
+    save_model(model, path)
+    x = example(model)
+    assert torch.equal(load_model(path).eval()(x), model(x))
+
+
+def test_an_unknown_design_gets_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"no residual design 'layer_scale'; nearest: layerscale.*; known are " + ", ".join(RESIDUALS)):
+        create_model("test_deit", residual="layer_scale")

@@ -1,0 +1,59 @@
+"""The tiny members of the families, and inputs for them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from stepsnet.models import Model, VisionModel, create_model, list_models
+from stepsnet.models.language import Transformer
+
+TINY = list_models("test_*")
+VISION = [name for name in TINY if "transformer" not in name]
+STEPS = [name for name in TINY if name.startswith("test_steps_")]
+
+# Every tiny model, and the Steps ones under the other macro and the other join.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in TINY},
+    **{f"{name}-reverse": (name, {"macro": "reverse"}) for name in STEPS},
+    **{f"{name}-matched": (name, {"join": "matched"}) for name in STEPS},
+}
+
+
+def variant(key: str, **options: Any) -> Model:
+    name, own = VARIANTS[key]
+    model: Model = create_model(name, **own, **options)
+    return model
+
+
+def vision(key: str, **options: Any) -> VisionModel:
+    model = variant(key, **options)
+    assert isinstance(model, VisionModel)
+    return model
+
+
+def language(name: str, **options: Any) -> Transformer:
+    model = create_model(name, **options)
+    assert isinstance(model, Transformer)
+    return model
+
+
+def example(model: Model, height: int = 32, width: int | None = None, batch: int = 2) -> Tensor:
+    """Pictures of that size, or texts of as many tokens as they are high."""
+    if isinstance(model, Transformer):
+        return torch.randint(model.vocab_size, (batch, height))
+    return torch.randn(batch, model.input_size[0], height, width or height)
+
+
+AnyModel = TypeVar("AnyModel", bound=Model)
+
+
+def shake(model: AnyModel) -> AnyModel:
+    """No gain at zero and no bias at rest, so that every part matters to the output."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 1 or name.endswith("scale"):
+                parameter.add_(torch.rand_like(parameter).add_(0.1))
+    return model

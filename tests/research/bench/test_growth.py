@@ -1,0 +1,49 @@
+"""Networks made deeper and wider, and what is said about them."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepsnet.errors import UsageError
+from stepsnet.research.bench import run_growth, run_rows
+from stepsnet.research.bench.growth import with_depth, with_width
+
+
+def test_every_step_is_deepened_alike() -> None:
+    assert with_depth("test_steps_deit", 24).plan == "16x12, 22x6, 32x6"
+
+
+def test_stages_are_deepened_alike() -> None:
+    assert with_depth("test_swin", 14).plan == "6x4; 12x2; 24x4; 48x4"
+
+
+def test_a_depth_out_of_proportion_is_refused() -> None:
+    with pytest.raises(UsageError, match="test_steps_deit has 8 blocks and cannot be made 10 deep in proportion"):
+        with_depth("test_steps_deit", 10)
+
+
+def test_every_step_is_widened_alike() -> None:
+    assert with_width("test_steps_deit", 64).plan == "32x4, 44x2, 64x2"
+
+
+def test_bytes_and_macs_grow_as_they_should() -> None:
+    document = run_growth(["test_deit"], depths=(4, 8, 16), widths=(64, 128, 256), batch=1, rounds=1)
+    depth, width = document["series"]
+    assert (depth["varies"], width["varies"]) == ("depth", "width")
+    assert depth["laws"]["memory"]["exponent"] == pytest.approx(1.0, abs=0.05)
+    assert width["laws"]["memory"]["exponent"] == pytest.approx(1.0, abs=0.05)
+    assert width["laws"]["macs"]["exponent"] == pytest.approx(2.0, abs=0.1)
+    assert [point["at"] for point in depth["points"]] == [4, 8, 16]
+
+
+def test_no_widths_leave_that_direction_out() -> None:
+    document = run_growth(["test_deit"], depths=(4, 8), widths=(), batch=1, rounds=1)
+    assert [series["varies"] for series in document["series"]] == ["depth"]
+
+
+def test_lines_of_registered_models_against_their_blocks() -> None:
+    rows: dict[str, list[tuple[str, float | None]]] = {"DeiT": [("test_deit", 70.0)], "Steps-DeiT": [("test_steps_deit", None)]}
+    document = run_rows(rows, batch=1, rounds=1)
+    assert [(series["label"], series["points"][0]["at"], series["points"][0]["accuracy"]) for series in document["series"]] == [
+        ("DeiT", 4, 70.0), ("Steps-DeiT", 8, None),
+    ]  # fmt: skip

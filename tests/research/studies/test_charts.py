@@ -1,0 +1,54 @@
+"""What the figures of studies say about themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stepsnet.research.studies.charts import Charts, differences, gamma_over_depth, loss_over_blocks
+from stepsnet.research.studies.registered import drops, paths
+from stepsnet.research.studies.results import Results
+from stepsnet.research.studies.study import Cell
+from tests.research.studies import toy
+
+
+def note(charts: Charts) -> str:
+    ((_, figure),) = charts
+    return str(figure.axes[0].get_title(loc="left")).replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        ({"a": [1.0, 1.1, 1.2], "b": [1.0, 1.1, 1.2]}, "over 3 seeds"),
+        ({"a": [1.0, 1.1, 1.2], "b": [1.0, None, 1.2]}, "over 2 to 3 seeds"),
+        ({"a": [1.0, None, None], "b": [1.0, None, None]}, "over one seed"),
+    ],
+)
+def test_the_note_counts_the_seeds_that_finished(losses: dict[str, list[float | None]], words: str) -> None:
+    found = toy.results(losses)
+    assert note(loss_over_blocks(found, toy.setting())).endswith(words)
+
+
+def test_the_note_of_gamma_counts_the_seeds_that_are_drawn(tmp_path: Path) -> None:
+    arm = toy.arm()
+    toy.pretend(tmp_path, Cell(arm, 0), 1.0)
+    found = replace(toy.results({"plain": [1.0, None]}, [arm]), pool=tmp_path)
+    assert note(gamma_over_depth(found, arm.setting, [arm], 0)).endswith("mean over one seed")
+
+
+def test_the_notes_of_damaged_models_count_one_seed_as_one() -> None:
+    masked = {"loss": {"sizes": [0, 8], "slow": [1.0, 2.0], "fast": [1.0, 1.4]}}
+    dropped = {"loss": {"steps": ["none", "step 1"], "dropped": [0, 4], "share": [0, 0.1], "metric": [1.0, 2.0]}}
+    cell = paths.STUDY.sizes["quick"].cells()[0]
+    found = Results(paths.STUDY.sizes["quick"], {cell.id: toy.made_up(cell, 1.0, paths=masked, drops=dropped)})
+    assert "mean over one seed;" in note(paths.draw(found))
+    assert "mean over one seed;" in note(drops.draw(found))
+
+
+def test_bars_name_the_blocks_only_where_they_differ() -> None:
+    alike = toy.results({"a": [1.0, 1.1], "b": [0.9, 0.8]})
+    ((_, figure),) = differences(alike, toy.setting(), "toy-a-2", alike.size.arms)
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["b"]

@@ -1,0 +1,103 @@
+"""What is registered: cells can be built, are named by what they are, cost what their rivals cost; the paper's sizes are the paper's."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from stepsnet.models import create_model
+from stepsnet.research.paper.tables import TABLES
+from stepsnet.research.studies import settings
+from stepsnet.research.studies.registered import get_study, study_names
+from stepsnet.research.studies.study import Setting
+from stepsnet.train.run import task_of
+from stepsnet.train.typed import to_dict
+
+ALL = [(name, size) for name in study_names() for size in get_study(name).sizes]
+every_size = pytest.mark.parametrize(("name", "size"), ALL, ids=[f"{name}-{size}" for name, size in ALL])
+
+
+def test_there_are_the_nine_with_a_small_a_large_and_the_papers_size() -> None:
+    assert study_names() == ["allocation", "drops", "fixed_flops", "fixed_width", "join", "paths", "reverse", "stages", "steps"]
+    assert all({"quick", "full", "paper"} <= get_study(name).sizes.keys() for name in study_names())
+
+
+@every_size
+def test_networks_can_be_built_and_those_compared_cost_the_same(name: str, size: str) -> None:
+    study = get_study(name)
+    assert study.name == name
+    rivals = defaultdict(list)
+    for arm in study.sizes[size].arms:
+        cost = arm.cost()
+        assert cost.blocks == arm.blocks, arm.key
+        rivals[study.equal_cost(arm)].append(cost)
+    for costs in rivals.values():
+        macs, params = [cost.macs for cost in costs], [cost.params for cost in costs]
+        assert max(macs) / min(macs) < 1.065
+        # At fixed computation (Table 5b) the deeper is the narrower, with more of it in attention, which has no parameters. The paper's own
+        # networks of Table 5a lie up to 6 % apart.
+        assert max(params) / min(params) < (1.4 if name == "fixed_flops" else 1.065 if size == "paper" else 1.03)
+
+
+@pytest.mark.parametrize("name", study_names())
+def test_quick_needs_no_download_and_three_seeds_or_two(name: str) -> None:
+    quick = get_study(name).sizes["quick"]
+    assert {setting.data for setting in quick.settings()} == {""}
+    assert len(quick.seeds) in (2, 3)
+
+
+def test_a_name_stands_for_one_run_in_all_studies_and_a_run_for_one_name() -> None:
+    found: dict[str, dict[str, object]] = {}
+    for name, size in ALL:
+        for arm in get_study(name).sizes[size].arms:
+            config = to_dict(arm.config(0))
+            assert found.setdefault(arm.key, config) == config, arm.key
+    assert len({repr(config) for config in found.values()}) == len(found)
+
+
+@pytest.mark.parametrize("setting", [settings.DIGITS, settings.DIGITS_SWIN, settings.PYTHON_DOCS], ids=lambda setting: setting.key)
+def test_costs_are_counted_for_what_the_data_dictate(setting: Setting) -> None:
+    arm = next(arm for name, size in ALL for arm in get_study(name).sizes[size].arms if arm.setting.key == setting.key)
+    assert task_of(arm.config(0)).model_kwargs() == setting.shape
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [("fixed_width", "table5a"), ("fixed_flops", "table5b"), ("steps", "table8"), ("allocation", "table9"), ("reverse", "table10"),
+     ("stages", "table11")],
+)
+def test_the_papers_size_has_the_rows_of_the_papers_table(name: str, table: str) -> None:
+    """Blocks, parameters and MACs of the rows, which tests/paper holds to the printed ones."""
+    rows = {
+        (cost.blocks, cost.params, cost.macs)
+        for row in TABLES[table].rows
+        for cost in [create_model(row.model, device="meta", **row.options).closed_form()]
+    }
+    ours = {(cost.blocks, cost.params, cost.macs) for arm in get_study(name).sizes["paper"].arms for cost in [arm.cost()]}
+    assert rows <= ours
+
+
+@pytest.mark.parametrize(
+    ("cell", "plan", "join", "width", "extra"),
+    [
+        ("gutenberg-residual-48", "64x48", "plain", 64, {}),
+        ("gutenberg-layerscale-12", "64x12", "plain", 64, {"residual": "layerscale"}),
+        ("gutenberg-steps-12", "16x2, 24x1, 32x2, 48x2, 64x2, 90x2, 128x1", "plain", 128, {}),
+        ("gutenberg-matched-48", "16x12, 24x6, 32x6, 48x6, 64x6, 90x6, 128x6", "matched", 128, {}),
+        ("cifar10-gain-12", "16x2, 24x1, 32x2, 48x2, 64x2, 90x2, 128x1", "gain", 128, {"patch_size": 8}),
+    ],
+)
+def test_the_long_cells_are_as_docs_studies_registered_them(cell: str, plan: str, join: str, width: int, extra: dict[str, object]) -> None:
+    long = [arm for name in ("fixed_width", "join") for arm in get_study(name).sizes["long"].arms if arm.key == cell]
+    config = long[0].config(2)
+    assert (config.plan, config.join, config.model_args, config.seed) == (plan, join, {"embed_dim": width} | extra, 2)
+    steps, batch, warmup = (240, 32, 24) if config.task == "language" else (500, 64, 50)
+    assert (config.iters, config.batch_size, config.schedule.warmup_iters) == (steps, batch, warmup)
+
+
+def test_the_long_sizes_are_of_42_cells_six_of_them_shared() -> None:
+    cells = [cell.id for name in ("fixed_width", "join") for cell in get_study(name).sizes["long"].cells()]
+    assert (len(cells), len(set(cells))) == (48, 42)
+    full = {cell.id for name in ("fixed_width", "join") for cell in get_study(name).sizes["full"].cells()}
+    assert set(cells) <= full

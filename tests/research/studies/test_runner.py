@@ -1,0 +1,271 @@
+"""The machinery: cells in processes of their own, on from where they were, never twice, and never a wrong one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from stepsnet.errors import UsageError
+from stepsnet.report.run import read_json
+from stepsnet.research.studies import runner
+from stepsnet.research.studies.charts import gamma_over_depth
+from stepsnet.research.studies.pages import study_page, write_report
+from stepsnet.research.studies.probes import probe
+from stepsnet.research.studies.registered import drops, paths
+from stepsnet.research.studies.results import Measured, ResultLines, has_null
+from stepsnet.research.studies.runner import Place, collect, left, run_study
+from stepsnet.research.studies.study import Cell, Study
+from stepsnet.runs.folder import read_lines, read_result
+from stepsnet.train.config import customise
+from stepsnet.train.run import train
+from stepsnet.train.typed import to_dict
+from tests.research.studies import toy
+
+ROOT = Path(__file__).parents[3]
+
+patient = pytest.mark.timeout(600)  # processes of their own, seconds on an idle machine and minutes on a busy one
+
+
+@pytest.fixture
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_Process", None)  # whoever starts one, fails
+
+
+@patient
+def test_a_study_runs_reports_what_failed_and_runs_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = toy.study(toy.arm("plain"), toy.arm("broken", "lr=1e30"))
+    place = Place(tmp_path, study, "quick")
+    ended = run_study(place, roots={}, workers=2)
+    statuses = {cell: found.status for cell, found in ended.results.found.items()}
+    assert statuses == {"toy-plain-2-s0": "finished", "toy-broken-2-s0": "failed"}
+    assert "finite" in ended.results.found["toy-broken-2-s0"].error
+    lines = read_lines(place.folder / "results.jsonl")
+    assert sorted(line["cell"] for line in lines) == ["toy-broken-2-s0", "toy-plain-2-s0"]
+    page = study_page(place, ended.results)
+    assert page.outcomes == ["broken beats plain: not compared"]
+    assert page.remarks[0].startswith("Failed: toy-broken-2-s0: ")
+    environment = json.loads((place.pool / "toy-plain-2-s0" / "environment.json").read_text())
+    assert environment["threads"] == 1
+
+    monkeypatch.setattr(runner, "_Process", None)  # whoever starts another, fails
+    again = Place(tmp_path, toy.study(toy.arm("plain"), name="other"), "quick")
+    assert not run_study(again, roots={}, workers=1).results.missing()
+    assert [cell.id for cell in left(place)] == ["toy-broken-2-s0"]
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from stepsnet.research.studies.runner import Place, run_study
+from tests.research.studies import toy
+run_study(Place(Path(sys.argv[1]), toy.study(toy.arm(iters=30)), "quick"), roots={}, workers=1)
+"""
+
+
+@patient
+def test_a_study_that_was_killed_goes_on_where_it_was(tmp_path: Path, one_thread: None) -> None:
+    study, cell = toy.study(toy.arm(iters=30)), Cell(toy.arm(iters=30), 0)
+    place = Place(tmp_path / "killed", study, "quick")
+    metrics = place.pool / cell.id / "metrics.jsonl"
+    with subprocess.Popen([sys.executable, "-c", SCRIPT, str(place.out)], cwd=ROOT) as parent:
+        wait_for(lambda: len(read_lines(metrics)) > 5)
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        for process in (parent.pid, *map(int, children)):
+            os.kill(process, signal.SIGKILL)
+    assert 5 < len(read_lines(metrics)) < 30
+    assert not collect(place).found
+
+    cut = run_study(place, roots={}, workers=1, hours=1e-6)
+    assert cut.out_of_time
+    assert not cut.results.found  # stopped is not failed
+    found = run_study(place, roots={}, workers=1).results.found[cell.id]
+    whole = tmp_path / "whole"
+    train(cell.arm.config(0, whole))
+    expected = read_lines(whole / "metrics.jsonl")
+    assert [(line["step"], line["loss"]) for line in read_lines(metrics)] == [(line["step"], line["loss"]) for line in expected]
+    assert found.valid == {name: value for name, value in read_result(whole).items() if name != "step"}
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As cells have: the order of sums depends on it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@patient
+def test_a_cell_leaves_saved_when_its_study_is_no_more(tmp_path: Path) -> None:
+    cell = Cell(toy.arm(iters=2000), 0)
+    folder = tmp_path / cell.id
+    job = {"config": to_dict(cell.arm.config(0, folder)), "looks": [], "look_every": 1000, "probes": []}
+    with subprocess.Popen([sys.executable, "-m", "stepsnet.research.studies.cell"], stdin=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdin is not None
+        process.stdin.write((json.dumps(job) + "\n").encode())
+        process.stdin.flush()
+        wait_for(lambda: len(read_lines(folder / "metrics.jsonl")) > 2)
+        process.stdin.close()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert any((folder / "checkpoints").iterdir())
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it never happened")
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_a_cell_that_was_run_with_other_settings_is_refused(tmp_path: Path) -> None:
+    toy.pretend(tmp_path / "cells", Cell(toy.arm(iters=7), 0), 1.0)
+    place = Place(tmp_path, toy.study(toy.arm(iters=5)), "quick")
+    with pytest.raises(UsageError, match=r"toy-plain-2-s0 was run with iters=7, but the study registers iters=5"):
+        run_study(place, roots={}, workers=1)
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_where_a_pool_and_its_data_lie_does_not_matter(tmp_path: Path) -> None:
+    cell = Cell(toy.arm(data="books"), 0)
+    toy.pretend(tmp_path / "first" / "cells", cell, 1.0)
+    (tmp_path / "first").rename(tmp_path / "second")
+    place = Place(tmp_path / "second", toy.study(cell.arm), "quick")
+    assert run_study(place, roots={}, workers=1).results.found[cell.id].loss == 1.0
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_missing_data_are_asked_for_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give --data books=PATH"):
+        run_study(Place(tmp_path, toy.study(toy.arm(data="books")), "quick"), roots={}, workers=1)
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_only_cells_that_match_are_run(tmp_path: Path) -> None:
+    study = toy.study(toy.arm("one"), toy.arm("two"), seeds=(0, 1))
+    assert [cell.id for cell in left(Place(tmp_path, study, "quick"), "*two*s1")] == ["toy-two-2-s1"]
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_a_finished_run_without_its_probe_is_not_finished(tmp_path: Path) -> None:
+    cell = Cell(toy.arm(), 0)
+    folder = toy.pretend(tmp_path / "cells", cell, 1.0)
+    study = toy.study(cell.arm)
+    looked = type(study)(**{**study.__dict__, "probes": ("paths",)})
+    assert left(Place(tmp_path, looked, "quick")) == [cell]
+    (folder / "paths.json").write_text('{"loss": {}}')
+    assert left(Place(tmp_path, looked, "quick")) == []
+
+
+def test_a_line_that_was_cut_off_is_forgotten_and_a_later_one_holds(tmp_path: Path) -> None:
+    path, cell = tmp_path / "study" / "results.jsonl", Cell(toy.arm(), 0)
+    for _ in range(2):
+        ResultLines(path).add(Measured(cell.id, 0, "failed", error="first"))
+    assert "NaN" not in path.read_text()
+    with path.open("a") as file:
+        file.write('{"cell": "toy-pl')
+    lines = ResultLines(path)
+    again = lines.failure(cell)
+    assert again is not None
+    assert again.error == "first"
+    lines.add(toy.made_up(cell, 2.0))
+    lines.add(toy.made_up(cell, 2.0))
+    first, cut, last = path.read_text().splitlines()
+    assert (json.loads(first)["status"], cut, json.loads(last)["status"]) == ("failed", '{"cell": "toy-pl', "finished")
+    assert ResultLines(path).failure(cell) is None
+
+
+def test_reading_takes_nothing_from_whoever_writes(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"cell": "half of a li')
+    ResultLines(path)
+    assert path.read_text() == '{"cell": "half of a li'
+
+
+@patient
+def test_two_studies_may_want_the_same_cell_at_once(tmp_path: Path) -> None:
+    cell = Cell(toy.arm(), 0)
+    folder = tmp_path / "cells" / cell.id
+    job = {"config": to_dict(cell.arm.config(0, folder)), "looks": [], "look_every": 1000, "probes": []}
+    words = [sys.executable, "-m", "stepsnet.research.studies.cell"]
+    with ExitStack() as open_:
+        both = [open_.enter_context(subprocess.Popen(words, stdin=subprocess.PIPE, cwd=ROOT)) for _ in range(2)]
+        for process in both:
+            assert process.stdin is not None
+            process.stdin.write((json.dumps(job) + "\n").encode())
+            process.stdin.flush()
+        assert [process.wait(500) for process in both] == [0, 0]
+    assert [line["step"] for line in read_lines(folder / "metrics.jsonl")] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("study", "probe"),
+    [
+        (paths.STUDY, {"loss": {"sizes": [0, 8], "slow": [1.0, None], "fast": [1.0, 1.4]}}),
+        (drops.STUDY, {"loss": {"steps": ["none", *"abc"], "dropped": [0, 4, 2, 1], "share": [0] * 4, "metric": [1.0, None, 2.0, 2.0]}}),
+    ],
+    ids=["paths", "drops"],
+)
+def test_a_probe_that_is_not_finite_is_a_failure_and_decides_nothing(study: Study, probe: dict[str, object], tmp_path: Path) -> None:
+    place = Place(tmp_path, study, "quick")
+    for cell in place.chosen().cells():
+        toy.pretend(place.pool, cell, 1.0, **{study.name: probe})
+    page = study_page(place, collect(place))
+    assert all(outcome.endswith("not compared") for outcome in page.outcomes)
+    assert page.remarks[0].endswith(f"what {study.name} measured on the trained model is not finite everywhere")
+
+
+@patient
+@pytest.mark.parametrize("damage", [{"loss": {"slow": [1.0, None]}}, {}], ids=["null", "empty"])
+def test_a_probe_that_was_not_finite_is_repeated_and_a_good_one_is_not(damage: dict[str, object], tmp_path: Path) -> None:
+    config = customise(toy.arm().config(0, tmp_path / "run"), ["model=test_steps_deit", "plan=none", "model_args.embed_dim=32"])
+    train(config)
+    path = tmp_path / "run" / "paths.json"
+    path.write_text(json.dumps(damage))
+    probe("paths", tmp_path / "run", config)
+    found = read_json(path)
+    assert found["loss"]["slow"]
+    assert not has_null(found)
+    path.write_text(json.dumps({"loss": {"slow": [7.0]}}))
+    probe("paths", tmp_path / "run", config)
+    assert read_json(path) == {"loss": {"slow": [7.0]}}
+
+
+def test_failed_cells_are_in_no_figure(tmp_path: Path) -> None:
+    arm = toy.arm()
+    for seed, loss in enumerate((1.0, 2.0)):
+        toy.pretend(tmp_path, Cell(arm, seed), loss)
+    (tmp_path / Cell(arm, 1).id / "gamma.jsonl").write_text(json.dumps({"step": 0, "gamma": [0.0, 0.0]}) + "\n")
+    made = toy.results({"plain": [1.0, None]}, [arm])
+    ((_, figure),) = gamma_over_depth(replace(made, pool=tmp_path), arm.setting, [arm], 0)
+    assert np.asarray(figure.axes[0].lines[0].get_ydata()).tolist() == [1.0, 0.5]
+
+
+def test_the_report_has_tables_outcomes_and_figures(tmp_path: Path) -> None:
+    study = toy.study(toy.arm("one"), toy.arm("two"), seeds=(0, 1))
+    place = Place(tmp_path, study, "quick")
+    for cell in place.chosen().cells():
+        toy.pretend(place.pool, cell, (1.0 if cell.arm.network == "two" else 2.0) + 0.1 * cell.seed)
+    html, markdown = write_report(place, collect(place))
+    words = markdown.read_text()
+    assert "two beats one: holds (+1.000 ± 0.071 nats)" in words
+    assert "| one | 2 | " in words
+    assert "2.050 ± 0.050" in words
+    assert "![toy-differences](toy-differences.svg)" in words
+    assert (place.folder / "toy-differences.svg").stat().st_size > 1000
+    page = html.read_text()
+    assert "<svg" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")

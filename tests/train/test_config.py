@@ -1,0 +1,127 @@
+"""The configuration: typed words, sentences for wrong ones, and the way through JSON and back."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from stepsnet.data.config import DataConfig
+from stepsnet.errors import UsageError
+from stepsnet.train.config import TrainConfig, customise, customise_resumed
+from stepsnet.train.typed import dotted_keys, from_dict, to_dict
+
+
+@pytest.fixture
+def config() -> TrainConfig:
+    return TrainConfig(task="classification", model="test_deit", epochs=3, batch_size=32, lr=1e-3, data=DataConfig(kind="digits"))
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("lr=3e-4", 3e-4),
+        ("lr=1", 1.0),
+        ("batch_size=64", 64),
+        ("iters=1e3", 1000),
+        ("compile=yes", True),
+        ("compile=false", False),
+        ("plan=3", 3),
+        ("plan=96x12, 136x6", "96x12, 136x6"),
+        ('plan=["64x1", "128x1"]', ["64x1", "128x1"]),
+        ("plan=none", None),
+        ("out=123", "123"),
+        ("parallel=ddp", "ddp"),
+        ("parallel=none", "none"),
+        ("optim.betas=0.9,0.95", (0.9, 0.95)),
+        ("optim.betas=(0.9, 0.95)", (0.9, 0.95)),
+        ("data.mask_values=2,1", [2, 1]),
+        ("data.mask_values=2", [2]),
+        ("data.class_names=sky, road", ["sky", "road"]),
+        ("data.class_names=sky", ["sky"]),
+        ("eval.every=none", None),
+        ("eval.every=5", 5),
+        ("data.root=/somewhere/else", "/somewhere/else"),
+        ("augment.mixup=0.8", 0.8),
+        ("augment.crop=none", "none"),
+    ],
+)
+def test_a_word_becomes_a_value_of_the_fields_type(config: TrainConfig, word: str, value: object) -> None:
+    found: Any = customise(config, [word])
+    for name in word.partition("=")[0].split("."):
+        found = getattr(found, name)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("batchsize=3", "no key 'batchsize'; nearest: batch_size"),
+        ("optim.weightdecay=0.1", "nearest: optim.weight_decay"),
+        ("batch_size=many", "batch_size takes a whole number, not 'many'; nearest: eval.batch_size"),
+        ("batch_size=2.5", "batch_size takes a whole number, not '2.5'"),
+        ("lr=fast", "lr takes a number, not 'fast'"),
+        ("compile=perhaps", "compile takes true or false"),
+        ("parallel=dpp", "parallel takes none or ddp or fsdp, not 'dpp'; nearest: ddp"),
+        ("optim.betas=0.9", "optim.betas takes 2 values separated by commas"),
+        ("data.mask_values=a,b", "data.mask_values takes values separated by commas, not 'a,b'"),
+        ("eval.every=often", "eval.every takes a whole number or none"),
+        ("lr", "not of the form key=value"),
+        ("batch_size=0", "batch_size is 0, but must be above 0"),
+        ("augment.flip=2", "augment.flip is 2.0"),
+        ("accumulate=3", "cannot be cut into accumulate=3"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_one_sentence(config: TrainConfig, word: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        customise(config, [word])
+
+
+def test_iters_replace_epochs_and_both_are_refused(config: TrainConfig) -> None:
+    assert (customise(config, ["iters=7"]).iters, customise(config, ["iters=7"]).epochs) == (7, None)
+    with pytest.raises(UsageError, match="give one of the two"):
+        customise(config, ["iters=7", "epochs=7"])
+
+
+def test_model_arguments_are_free(config: TrainConfig) -> None:
+    changed = customise(config, ["model_args.embed_dim=64", "model_args.global_pool=avg"])
+    assert changed.model_args == {"embed_dim": 64, "global_pool": "avg"}
+    assert config.model_args == {}
+
+
+def test_the_way_through_json_and_back(config: TrainConfig) -> None:
+    changed = customise(config, ["plan=64x2, 96x1", "optim.betas=0.9,0.95", "model_args.a=[1,2]", "iters=5", "eval.every=2"])
+    assert from_dict(TrainConfig, json.loads(json.dumps(to_dict(changed)))) == changed
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"optim": {"nme": "sgd"}}, "no key 'optim.nme'; nearest: optim.name"),
+        ({"optim": 3}, "optim is 3, but holds keys of its own"),
+        ({"lr": "x"}, "lr takes a number"),
+        ({"data": {"root": "."}}, "data.kind is missing"),
+    ],
+)
+def test_a_damaged_config_file_is_answered_with_one_sentence(config: TrainConfig, change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        from_dict(TrainConfig, {**to_dict(config), **change})
+
+
+def test_a_resumed_run_changes_only_where_and_how_it_runs(config: TrainConfig) -> None:
+    assert customise_resumed(config, ["workers=2", "parallel=ddp"]).workers == 2
+    with pytest.raises(UsageError, match="'lr' cannot change"):
+        customise_resumed(config, ["lr=1"])
+
+
+def test_the_learning_rate_scales_with_the_batch(config: TrainConfig) -> None:
+    assert config.peak_lr == 1e-3
+    assert customise(config, ["optim.lr_batch=1024", "batch_size=512"]).peak_lr == 5e-4
+
+
+def test_every_key_is_documented_by_its_type() -> None:
+    assert {"model", "plan", "join", "seed", "iters", "epochs", "batch_size", "lr", "out", "workers", "parallel", "data.root",
+            "checkpoint.every"} <= set(dotted_keys(TrainConfig))

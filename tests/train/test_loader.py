@@ -1,0 +1,94 @@
+"""The same global batches for any number of processes and workers, every validation sample once."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from stepsnet.data.config import DataConfig
+from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.errors import UsageError
+from stepsnet.tasks import make_task
+from stepsnet.train.distributed import Processes
+from stepsnet.train.loader import BatchKeys, TrainingBatches, ValidationBatches
+from tests.train.synthetic import NoisyTask
+
+ALONE = Processes()
+
+
+def two(rank: int) -> Processes:
+    return Processes(rank=rank, world=2, parallel="ddp")
+
+
+def test_processes_share_each_global_batch() -> None:
+    whole = list(islice(BatchKeys(23, 6, 5, ALONE), 10))
+    halves = [list(islice(BatchKeys(23, 6, 5, two(rank)), 10)) for rank in (0, 1)]
+    assert [left + right for left, right in zip(*halves, strict=True)] == whole
+
+
+def test_an_epoch_has_no_sample_twice_and_each_epoch_another_order() -> None:
+    batches = list(islice(BatchKeys(23, 6, 5, ALONE), 6))
+    epochs = [[key for batch in part for key in batch] for part in (batches[:3], batches[3:])]
+    assert [{epoch for epoch, _ in keys} for keys in epochs] == [{0}, {1}]
+    assert [len({index for _, index in keys}) for keys in epochs] == [18, 18]
+    assert [index for _, index in epochs[0]] != [index for _, index in epochs[1]]
+
+
+def test_any_batch_can_be_the_first() -> None:
+    keys = BatchKeys(23, 6, 5, ALONE)
+    keys.load_state_dict({"next_batch": 7})
+    assert list(islice(keys, 3)) == list(islice(BatchKeys(23, 6, 5, ALONE), 10))[7:]
+
+
+def test_impossible_batches_are_told() -> None:
+    with pytest.raises(UsageError, match="more than the 5 training samples"):
+        BatchKeys(5, 6, 0, ALONE)
+    with pytest.raises(UsageError, match="cannot be divided among 2 processes"):
+        BatchKeys(20, 5, 0, two(0))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (2, 2), (2, 0), (0, 2)])
+def test_the_supply_goes_on_where_it_was_left(before: int, after: int) -> None:
+    task = NoisyTask(samples=40)
+
+    def supply(workers: int) -> TrainingBatches:
+        return TrainingBatches(task, BatchKeys(40, 8, 1, ALONE), workers)
+
+    expected = [next(whole)["ids"].tolist() for whole in [supply(0)] for _ in range(9)]
+    first, second = supply(before), supply(after)
+    for _ in range(6):
+        next(first)
+    second.resume(6, first.state_dict())
+    assert [next(second)["ids"].tolist() for _ in range(3)] == expected[6:]
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("total", [1, 12, 13, 17])
+def test_validation_has_every_sample_once_and_equally_many_batches(world: int, total: int) -> None:
+    found, lengths = [], set()
+    for rank in range(world):
+        batches = list(ValidationBatches(NoisyTask(valid=total), 6, 0, Processes(rank=rank, world=world)))
+        lengths.add(len(batches))
+        found += [index for batch, counts in batches if counts for index in batch["ids"].tolist()]
+    assert sorted(found) == list(range(total))
+    assert len(lengths) == 1
+
+
+def test_an_unreadable_picture_found_by_a_worker_is_one_sentence_under_strict(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for number in range(8):
+        folder = tmp_path / "train" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        image.new("RGB", (8, 8)).save(folder / f"{number}.png")
+    (tmp_path / "train" / "a" / "0.png").write_bytes(b"nothing like a picture")
+    data = DataConfig(kind="image_folder", root=str(tmp_path / "train"), img_size=8, strict=True, valid_fraction=0.25)
+    task = make_task("classification", data, AugmentConfig(), 0, 0.0)
+    batches = TrainingBatches(task, BatchKeys(len(task.train), len(task.train), 0, ALONE), workers=1)
+    with pytest.raises(UsageError, match=r"0\.png") as caught:
+        next(batches)
+    batches.close()
+    assert "\n" not in str(caught.value)

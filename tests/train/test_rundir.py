@@ -1,0 +1,106 @@
+"""The run folder: lines that are there once and whole, names that are free, one trainer at a time."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from stepsnet.errors import UsageError
+from stepsnet.runs import folder as rundir
+from stepsnet.runs.folder import StepLines, last_line, read_lines
+from stepsnet.train.errors import RunFailed
+from tests.train.synthetic import small_config
+
+
+def write(path: Path, steps: list[int]) -> None:
+    lines = StepLines(path, keep_until=0)
+    for step in steps:
+        lines.append({"step": step, "loss": step / 2})
+    lines.close()
+
+
+def test_lines_after_the_checkpoint_and_half_lines_are_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write(path, [1, 2, 3, 4])
+    with path.open("a") as file:
+        file.write('{"step": 5, "lo')
+    lines = StepLines(path, keep_until=3)
+    lines.append({"step": 4, "loss": 9.0})
+    lines.close()
+    assert [(line["step"], line["loss"]) for line in read_lines(path)] == [(1, 0.5), (2, 1.0), (3, 1.5), (4, 9.0)]
+
+
+def test_a_step_is_written_once(tmp_path: Path) -> None:
+    write(tmp_path / "lines", [1, 2, 2, 1, 3])
+    assert [line["step"] for line in read_lines(tmp_path / "lines")] == [1, 2, 3]
+
+
+def test_what_json_does_not_have_becomes_null(tmp_path: Path) -> None:
+    lines = StepLines(tmp_path / "lines", keep_until=0)
+    lines.append({"step": 1, "loss": float("nan"), "norm": float("inf")})
+    lines.close()
+    assert json.loads((tmp_path / "lines").read_text(), parse_constant=pytest.fail) == {"step": 1, "loss": None, "norm": None}
+
+
+def test_a_full_disk_is_told_with_path_and_bytes(tmp_path: Path) -> None:
+    lines = StepLines(tmp_path / "metrics.jsonl", keep_until=0)
+    lines.close()
+    lines._file = Path("/dev/full").open("ab", buffering=0)  # noqa: SIM115  (the kernel's own full disk)
+    with pytest.raises(RunFailed, match=r"disk is full: .*metrics\.jsonl needs 25 bytes"):
+        lines.append({"step": 1, "loss": 0.5})
+    lines.close()
+
+
+def test_the_last_line_is_found_behind_many(tmp_path: Path) -> None:
+    write(tmp_path / "lines", list(range(1, 5000)))
+    with (tmp_path / "lines").open("a") as file:
+        file.write('{"step": 5000, "lo')
+    assert last_line(tmp_path / "lines") == {"step": 4999, "loss": 2499.5}
+    assert last_line(tmp_path / "nothing") == {}
+
+
+def test_the_next_free_name_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = small_config(Path("x"), "out=")
+    assert rundir.new_folder(config) == Path("runs/classification-test_deit-1")
+    Path("runs/classification-test_deit-1").mkdir(parents=True)
+    assert rundir.new_folder(config) == Path("runs/classification-test_deit-2")
+
+
+def test_a_folder_killed_before_it_became_a_run_is_free(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".tmp-config.json-123").write_text("{")
+    assert rundir.new_folder(small_config(tmp_path / "run")) == tmp_path / "run"
+
+
+def test_a_second_trainer_is_kept_out(tmp_path: Path) -> None:
+    def enter(answers: multiprocessing.SimpleQueue[str]) -> None:
+        try:
+            with rundir.only_one_trainer(tmp_path):
+                answers.put("entered")
+        except UsageError as error:
+            answers.put(str(error))
+
+    context = multiprocessing.get_context("fork")
+    answers: multiprocessing.SimpleQueue[str] = context.SimpleQueue()
+
+    def second() -> str:
+        process = context.Process(target=enter, args=(answers,))
+        process.start()
+        process.join()
+        return answers.get()
+
+    with rundir.only_one_trainer(tmp_path):
+        assert "is being trained by another process" in second()
+    assert second() == "entered"
+    assert not rundir.is_being_trained(tmp_path)
+
+
+@pytest.mark.parametrize(("content", "sentence"), [("{", "is not JSON"), ("[1]", "is not a configuration"), ('{"lr": 1}', "is missing")])
+def test_a_damaged_configuration_is_told(content: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(UsageError, match=sentence):
+        rundir.read_config(tmp_path)
