@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.watching import carry_out, existing_run
-    from stepsnet.report import run_report
+    from stepsnet.report.run import run_report
     from stepsnet.runs.folder import is_finished
     from stepsnet.train.run import resume
 

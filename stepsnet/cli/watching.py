@@ -67,7 +67,7 @@ class Report(Callback):
     """Writes report.html at the end."""
 
     def on_end(self, state: TrainState) -> None:
-        from stepsnet.report import run_report
+        from stepsnet.report.run import run_report
 
         run_report(state.out)
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from stepsnet.data.text import prepare as prepare_module
-from stepsnet.data.text import sources as sources_module
 from stepsnet.data.config import DataConfig
 from stepsnet.data.load import load_text
+from stepsnet.data.text import prepare as prepare_module
+from stepsnet.data.text import sources as sources_module
 from stepsnet.data.text.bpe import Sample
 from stepsnet.data.text.prepare import Request, prepare
 from stepsnet.data.text.sources import Piece, Unit, find_sources

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.dense.test_maps import VISION, maps_of
 from torch import Tensor, nn
 
 from stepsnet.dense.cascade import STAGES, CascadeRoIHeads, Sample, _box_loss
@@ -16,6 +15,7 @@ from stepsnet.dense.count import detector_macs
 from stepsnet.dense.detector import Detector
 from stepsnet.dense.parts import Frame, FullPrecision, Pyramid, make_anchors, make_pool, norm_layer
 from stepsnet.dense.results import coco_results, in_the_picture
+from tests.dense.test_maps import VISION, maps_of
 
 SMALL: dict[str, Any] = {
     "channels": 8, "hidden": 16, "rois": 16, "rpn_samples": 32, "candidates": 60, "proposals": 30, "mask_convs": 1, "anchor_scale": 4.0,

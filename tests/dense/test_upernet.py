@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.dense.test_maps import VISION, maps_of
 from torch import Tensor, nn
 
 from stepsnet.dense.upernet import VOID, PatientBatchNorm2d, SegmentConfig, Segmenter, _starts
 from stepsnet.errors import UsageError
+from tests.dense.test_maps import VISION, maps_of
 
 
 def segmenter(name: str = "test_steps_swin", **options: Any) -> Segmenter:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from stepsnet.errors import UsageError
-from stepsnet.report import run_report
-from stepsnet.report.run import early_line
+from stepsnet.report.run import early_line, run_report
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from stepsnet.macro.plan import StepPlan
-from stepsnet.report import stack_svg
+from stepsnet.report.stack import stack_svg
 from stepsnet.report.svg import Line, binned, line_chart, number, ticks
 
 

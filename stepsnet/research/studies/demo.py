@@ -152,7 +152,7 @@ def train_network(network: Network, seed: int, out: Path, iters: int = ITERS) ->
     import torch
 
     from stepsnet.analysis import GammaRecorder
-    from stepsnet.report import run_report
+    from stepsnet.report.run import run_report
     from stepsnet.train.run import preview, train
 
     torch.set_num_threads(1)
