@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from stepsnet.dense.config import DetectConfig
 from stepsnet.dense.maps import MapNorm, Maps, SpreadMaps, group_norm
-from stepsnet.integrations.torchvision import import_torchvision
+from stepsnet.optional.torchvision import import_torchvision
 
 import_torchvision()  # before anything of torchvision can be named
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stepsnet.dense.coco import encode
-from stepsnet.integrations.torchvision import import_torchvision
+from stepsnet.optional.torchvision import import_torchvision
 
 import_torchvision()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
@@ -17,8 +16,8 @@ from torch.nn import functional as F
 from stepsnet.cost import count_macs
 from stepsnet.dense.maps import Maps, group_norm
 from stepsnet.errors import UsageError
-from stepsnet.integrations.torchvision import import_torchvision
 from stepsnet.optional import require
+from stepsnet.optional.torchvision import import_torchvision_if_installed
 
 VOID = 255
 """The label of pixels that are neither learned nor judged."""
@@ -181,8 +180,7 @@ def replace_norms(module: nn.Module, kind: str) -> None:
 
 def build_upernet(maps: Maps, config: SegmentConfig, classes: int) -> Any:
     """transformers' model: its own heads, and our maps in the place of its backbone."""
-    if find_spec("torchvision") is not None:
-        import_torchvision()  # transformers imports it where it is installed, and falls where that fails
+    import_torchvision_if_installed()
     transformers = require("transformers", extra="transformers")
     from stepsnet.dense.upernet_backbone import StepsNetBackboneConfig
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.errors import UsageError, nearest
-from stepsnet.integrations.torchvision import import_torchvision
 from stepsnet.optional import require
+from stepsnet.optional.torchvision import import_torchvision, import_torchvision_if_installed
 
 PICTURES, TEXTS, TOKENS = 4, 2, 64
 """How many random pictures, or texts of how many tokens, a model gets to see."""
@@ -94,7 +94,7 @@ def _timm(name: str, seed: int) -> Loaded:
 
 
 def _transformers(what: str, seed: int) -> Loaded:
-    import_torchvision_if_there()
+    import_torchvision_if_installed()
     library = require("transformers", extra="transformers")
     if Path(what).is_dir() or "/" in what:
         (model, weights), trained, cut = _saved(library, what), None, ""
@@ -104,14 +104,6 @@ def _transformers(what: str, seed: int) -> Loaded:
         weights, trained = f"default configuration, as initialised (seed {seed})", False
     inputs, data = _inputs_for(model, what)
     return Loaded(f"hf:{what}{cut}", model, inputs, weights, data, trained)
-
-
-def import_torchvision_if_there() -> None:
-    """Some modules of transformers import torchvision where it is installed; beside a CPU build of torch that needs help."""
-    try:
-        import_torchvision()
-    except UsageError:  # not installed, and then not asked for either
-        return
 
 
 def _saved(library: ModuleType, folder: str) -> tuple[nn.Module, str]:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from torch import Tensor
 
 from stepsnet.errors import UsageError
-from stepsnet.integrations.torchvision import import_torchvision
 from stepsnet.models import Model
 from stepsnet.models.files import put_weights
+from stepsnet.optional.torchvision import import_torchvision
 
 import_torchvision()
 

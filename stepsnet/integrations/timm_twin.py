@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from stepsnet.blocks.attention import Attention
 from stepsnet.errors import UsageError
 from stepsnet.integrations.timm import COMPUTED, OUR_NAMES
-from stepsnet.integrations.torchvision import import_torchvision
 from stepsnet.models import Model, VisionModel, resnet, swin
 from stepsnet.optional import require
+from stepsnet.optional.torchvision import import_torchvision
 
 
 def timm_twin(model: Model) -> nn.Module:

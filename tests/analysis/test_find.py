@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import stepsnet
 from stepsnet.analysis.find import FoundStack, find_blocks
 from stepsnet.errors import UsageError
-from stepsnet.integrations.torchvision import import_torchvision
+from stepsnet.optional.torchvision import import_torchvision
 
 PICTURES = (2, 3, 32, 32)
 

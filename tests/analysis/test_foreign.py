@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from stepsnet.analysis import gradient_flow, shortcut_ratio, step_contribution, width_use
-from stepsnet.integrations.torchvision import import_torchvision
+from stepsnet.optional.torchvision import import_torchvision
 from tests.analysis.nets import no_hooks
 
 Case = Callable[[], tuple[nn.Module, Any, int]]

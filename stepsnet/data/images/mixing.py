@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.rng import mix, torch_seeded
-from stepsnet.integrations.torchvision import import_torchvision
+from stepsnet.optional.torchvision import import_torchvision
 
 _MIXING = 0x313  # keeps these draws apart from those of single samples
 

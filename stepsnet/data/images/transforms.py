@@ -17,7 +17,7 @@ from stepsnet.data.config import DataConfig
 from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.images.datasets import ArraySource, Picture, PictureSource, Transform
 from stepsnet.data.rng import mix, torch_seeded
-from stepsnet.integrations.torchvision import import_torchvision
+from stepsnet.optional.torchvision import import_torchvision
 
 _MAGNITUDE_BINS = 1001  # fine enough for a magnitude that varies from picture to picture
 

@@ -11,14 +11,11 @@ network inside is the very same `Transformer`; around it stand the library's cac
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
-from stepsnet.integrations.torchvision import import_torchvision
 from stepsnet.optional import require
+from stepsnet.optional.torchvision import import_torchvision_if_installed
 
 require("transformers", extra="transformers")
-if find_spec("torchvision") is not None:
-    import_torchvision()  # transformers imports it where it is installed, and falls where that fails
+import_torchvision_if_installed()
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM  # noqa: E402  # the sentence above comes first
 

@@ -1,4 +1,4 @@
-"""The stand-in operators against onnxruntime's, an implementation of others, and against loops that anybody can follow."""
+"""The plain-PyTorch `nms` and `roi_align` against onnxruntime's operators and against simple loops."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from stepsnet.dense import kernels
-from stepsnet.integrations.torchvision import import_torchvision
+from stepsnet.optional import torchvision as kernels
+from stepsnet.optional.torchvision import import_torchvision
 
 
 def some_boxes(count: int, side: float, seed: int = 0) -> Tensor:
@@ -33,32 +33,37 @@ def onnx_session(operator: str, inputs: dict[str, int], **attributes: Any) -> An
     return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
-def onnx_roi_align(maps: Tensor, rois: Tensor, scale: float, size: tuple[int, int], ratio: int, aligned: bool) -> Tensor:
+def onnx_roi_align(
+    maps: Tensor, rois: Tensor, scale: float, size: tuple[int, int], ratio: int, aligned: bool
+) -> Tensor:
     session = onnx_session(
-        "RoiAlign", {"maps": 1, "rois": 1, "pictures": 7}, output_height=size[0], output_width=size[1], spatial_scale=scale,
+        "RoiAlign", {"maps": 1, "rois": 1, "images": 7},
+        output_height=size[0], output_width=size[1], spatial_scale=scale,
         sampling_ratio=max(ratio, 0), coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
     )  # fmt: skip
-    feeds = {"maps": maps.numpy(), "rois": rois[:, 1:].numpy(), "pictures": rois[:, 0].long().numpy()}
+    feeds = {"maps": maps.numpy(), "rois": rois[:, 1:].numpy(), "images": rois[:, 0].long().numpy()}
     return torch.from_numpy(session.run(None, feeds)[0])
 
 
-def slow_roi_align(maps: Tensor, rois: Tensor, scale: float, size: tuple[int, int], ratio: int, aligned: bool) -> Tensor:
-    """As its definition reads: for each bin the mean of bilinear samples, point by point."""
+def slow_roi_align(
+    maps: Tensor, rois: Tensor, scale: float, size: tuple[int, int], ratio: int, aligned: bool
+) -> Tensor:
+    """The definition: for each bin the mean of bilinear samples, point by point."""
     height, width = maps.shape[2:]
 
-    def sample(picture: int, y: float, x: float) -> Tensor:
+    def sample(image: int, y: float, x: float) -> Tensor:
         if not (-1 <= y <= height and -1 <= x <= width):
-            return maps[picture, :, 0, 0] * 0
+            return maps[image, :, 0, 0] * 0
         y, x = min(max(y, 0), height - 1), min(max(x, 0), width - 1)
         top, left = int(y), int(x)
         bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)
         down, across = y - top, x - left
-        upper = maps[picture, :, top, left] * (1 - across) + maps[picture, :, top, right] * across
-        lower = maps[picture, :, bottom, left] * (1 - across) + maps[picture, :, bottom, right] * across
+        upper = maps[image, :, top, left] * (1 - across) + maps[image, :, top, right] * across
+        lower = maps[image, :, bottom, left] * (1 - across) + maps[image, :, bottom, right] * across
         return upper * (1 - down) + lower * down
 
     regions = []
-    for picture, *corners in rois.tolist():
+    for image, *corners in rois.tolist():
         x1, y1, x2, y2 = (corner * scale - (0.5 if aligned else 0.0) for corner in corners)
         w, h = (x2 - x1, y2 - y1) if aligned else (max(x2 - x1, 1.0), max(y2 - y1, 1.0))
         n, m = (ratio, ratio) if ratio > 0 else (int(np.ceil(h / size[0])), int(np.ceil(w / size[1])))
@@ -67,7 +72,7 @@ def slow_roi_align(maps: Tensor, rois: Tensor, scale: float, size: tuple[int, in
             for q in range(size[1]):
                 ys = [y1 + (p + (i + 0.5) / n) * h / size[0] for i in range(n)]
                 xs = [x1 + (q + (j + 0.5) / m) * w / size[1] for j in range(m)]
-                bins.append(torch.stack([sample(int(picture), y, x) for y in ys for x in xs]).mean(dim=0))
+                bins.append(torch.stack([sample(int(image), y, x) for y in ys for x in xs]).mean(dim=0))
         regions.append(torch.stack(bins, dim=1).view(-1, *size))
     return torch.stack(regions)
 
@@ -77,31 +82,36 @@ CASES = [(*setting, aligned) for setting in SETTINGS for aligned in (False, True
 
 
 def roi_case(scale: float, seed: int = 1) -> tuple[Tensor, Tensor]:
-    """Maps of two pictures, and regions of which some leave the picture by a little, some by far."""
+    """Maps of two images, and regions of which some lie slightly or far outside the image."""
     maps = torch.randn(2, 3, 11, 13, generator=torch.Generator().manual_seed(seed))
     boxes = some_boxes(14, 12 / scale, seed) - torch.tensor([3.0, 2.0, 3.0, 2.0])
     return maps, torch.cat((torch.arange(14)[:, None] % 2, boxes), dim=1).float()
 
 
 @pytest.mark.parametrize(("scale", "size", "ratio", "aligned"), CASES)
-def test_roi_align_has_the_values_of_onnxruntime(scale: float, size: tuple[int, int], ratio: int, aligned: bool) -> None:
+def test_roi_align_equals_onnxruntime(scale: float, size: tuple[int, int], ratio: int, aligned: bool) -> None:
     maps, rois = roi_case(scale)
     expected = onnx_roi_align(maps, rois, scale, size, ratio, aligned)
     torch.testing.assert_close(kernels.roi_align(maps, rois, scale, *size, ratio, aligned), expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize(("scale", "size", "ratio", "aligned"), CASES)
-def test_roi_align_has_the_values_and_gradients_of_its_definition(scale: float, size: tuple[int, int], ratio: int, aligned: bool) -> None:
+def test_roi_align_equals_its_definition_in_values_and_gradients(
+    scale: float, size: tuple[int, int], ratio: int, aligned: bool
+) -> None:
     maps, rois = roi_case(scale)
     maps.requires_grad_()
-    ours, slow = kernels.roi_align(maps, rois, scale, *size, ratio, aligned), slow_roi_align(maps, rois, scale, size, ratio, aligned)
+    ours, slow = (
+        kernels.roi_align(maps, rois, scale, *size, ratio, aligned),
+        slow_roi_align(maps, rois, scale, size, ratio, aligned),
+    )
     weights = torch.randn(ours.shape)
     gradients = [torch.autograd.grad((result * weights).sum(), maps)[0] for result in (ours, slow)]
     torch.testing.assert_close(ours, slow, atol=1e-4, rtol=0)
     torch.testing.assert_close(*gradients, atol=1e-4, rtol=0)
 
 
-def test_roi_align_is_the_same_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roi_align_does_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     maps, rois = roi_case(0.5)
     whole = kernels.roi_align(maps, rois, 0.5, 3, 3, 2, False)
     monkeypatch.setattr(kernels, "POINTS", 1)
@@ -109,7 +119,7 @@ def test_roi_align_is_the_same_in_chunks(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_roi_align_keeps_the_type_of_its_input(dtype: torch.dtype) -> None:
+def test_roi_align_keeps_the_dtype_of_its_input(dtype: torch.dtype) -> None:
     maps, rois = roi_case(0.5)
     ours = kernels.roi_align(maps.to(dtype), rois.to(dtype), 0.5, 3, 3, 2, False)
     assert ours.dtype == dtype
@@ -147,34 +157,36 @@ def _overlap(one: Tensor, other: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("threshold", [0.1, 0.5, 0.7])
 @pytest.mark.parametrize("reference", [onnx_nms, slow_nms])
-def test_nms_keeps_what_others_keep(reference: Any, threshold: float) -> None:
+def test_nms_equals_the_references(reference: Any, threshold: float) -> None:
     boxes, scores = some_boxes(120, 40), torch.rand(120)
     assert kernels.nms(boxes, scores, threshold).tolist() == reference(boxes, scores, threshold)
 
 
-def test_nms_is_the_same_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nms_does_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     boxes, scores = some_boxes(90, 30), torch.rand(90)
     whole = kernels.nms(boxes, scores, 0.4).tolist()
     monkeypatch.setattr(kernels, "BLOCK", 7)
     assert kernels.nms(boxes, scores, 0.4).tolist() == whole
 
 
-def test_nms_of_nothing_is_nothing() -> None:
+def test_nms_of_no_boxes_returns_no_indices() -> None:
     assert kernels.nms(torch.zeros(0, 4), torch.zeros(0), 0.5).tolist() == []
 
 
-def test_torchvision_computes_with_them() -> None:
+def test_torchvision_uses_these_kernels() -> None:
     import_torchvision()
     from torchvision.ops import batched_nms, roi_align
 
     maps, rois = roi_case(0.5)
-    torch.testing.assert_close(roi_align(maps, rois, (3, 3), 0.5, 2), kernels.roi_align(maps, rois, 0.5, 3, 3, 2, False), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        roi_align(maps, rois, (3, 3), 0.5, 2), kernels.roi_align(maps, rois, 0.5, 3, 3, 2, False), atol=1e-4, rtol=0
+    )
     boxes = some_boxes(20, 10)
     assert len(batched_nms(boxes, torch.rand(20), torch.arange(20), 0.5)) == 20
 
 
 def test_compiled_operators_are_never_replaced(tmp_path: Path) -> None:
-    """A torchvision whose library loads, and declares its operators itself, meets no kernel of ours."""
+    """Nothing is added to a torchvision whose library loads and declares its own operators."""
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision/__init__.py").write_text("")
     (tmp_path / "torchvision/_C.so").write_bytes(b"")
@@ -186,7 +198,7 @@ def load(path):
     library = torch.library.Library("torchvision", "DEF")
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 torch.ops.load_library = load
-from stepsnet.integrations.torchvision import import_torchvision
+from stepsnet.optional.torchvision import import_torchvision
 import_torchvision()
 print(torch._C._dispatch_has_kernel_for_dispatch_key("torchvision::nms", "CompositeExplicitAutograd"))
 print(hasattr(torch.ops.torchvision, "roi_align"))
@@ -195,12 +207,12 @@ print(hasattr(torch.ops.torchvision, "roi_align"))
     assert answer.stdout.split() == ["False", "False"]
 
 
-def test_the_memory_of_roi_align_is_bounded() -> None:
-    """1,000 regions of 14 × 14 bins from the largest map of an 800 × 1280 picture, forward and backward."""
+def test_roi_align_uses_bounded_memory() -> None:
+    """1,000 regions of 14 × 14 bins from the largest map of an 800 × 1280 image, forward and backward."""
     code = """
 import resource, torch
 torch.set_num_threads(1)
-from stepsnet.dense import kernels
+from stepsnet.optional import torchvision as kernels
 maps = torch.zeros(1, 32, 200, 320, requires_grad=True)
 corners = torch.rand(1000, 2) * 600
 rois = torch.cat((torch.zeros(1000, 1), corners, corners + 20 + torch.rand(1000, 2) * 400), 1)
