@@ -19,9 +19,8 @@ def fold(model: AnyModule) -> AnyModule:
     """A copy of a model for inference, every `bn…` folded into the `conv…` of the same ending beside it (`bn2` into `conv2`).
 
     γ (w∗x − μ)/σ + β = (γ/σ w)∗x + (β − γμ/σ): the same outputs up to rounding, from fewer operations. Models without batch norms
-    come back as a plain copy. The weights of convolutions are laid out channels-last, which is how ResNet runs them. A folded model
-    can be exported and compiled; it can no longer be trained with batch norms, and its weights fit no unfolded model. Names alone say
-    what belongs together, so a network of your own must run `conv2` right before `bn2`, not after it.
+    come back as a plain copy. A folded model can be exported and compiled; it can no longer be trained with batch norms, and its
+    weights fit no unfolded model. Pairs are found by name, so a network of your own must run `conv2` right before `bn2`.
     """
     if model.training:
         raise UsageError("fold() is for inference, where batch norms are fixed, but the model is in training mode: call model.eval() first")
@@ -39,5 +38,4 @@ def fold(model: AnyModule) -> AnyModule:
 
 def _fold_pair(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> nn.Conv2d:
     with torch.no_grad():
-        together = fuse_conv_bn_eval(conv, norm)
-    return together.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs know it for tensors alone
+        return fuse_conv_bn_eval(conv, norm)

@@ -1,4 +1,4 @@
-"""ResNet (arXiv 1512.03385) and Steps-ResNet (Table 12). Maps are (B, C, H, W), in memory channels-last like the weights."""
+"""ResNet (arXiv 1512.03385) and Steps-ResNet (Table 12). Maps are (B, C, H, W)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,11 @@ class Block(nn.Module):
 
 
 class DownsamplingBlock(nn.Module):
-    """The block that opens a stage: another width and, but in the first stage, half the resolution. It is in no plan."""
+    """The block that opens a stage: another width and, except in the first stage, half the resolution. It is in no plan.
+
+    The 1×1 convolution of the shortcut has no stride of its own: the pooling in front of it takes every second pixel, which gives
+    the same values. PyTorch's strided 1×1 convolution corrupts memory on some CPUs (docs/upstream/pytorch-strided-1x1-conv.md).
+    """
 
     def __init__(self, in_chans: int, place: Place, stride: int, branch: Branch) -> None:
         super().__init__()
@@ -61,23 +65,18 @@ class DownsamplingBlock(nn.Module):
         self.drop_path = DropPath(place.drop_path)
         self.shortcut = nn.Sequential()
         if stride != 1 or in_chans != place.width:
+            every_second = nn.AvgPool2d(1, stride) if stride != 1 else nn.Identity()
             self.shortcut = nn.Sequential(
-                OrderedDict(conv=Conv2d(in_chans, place.width, 1, stride), bn=nn.BatchNorm2d(place.width))
+                OrderedDict(pool=every_second, conv=Conv2d(in_chans, place.width, 1), bn=nn.BatchNorm2d(place.width))
             )
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        shortcut = self._shortcut(x)
+        shortcut = self.shortcut(x)
         layers = layers_to_fuse(x, self.branch, self.drop_path, self.act)
         if layers and not kernels.learns(shortcut):
             return conv_kernels.add_branch(x, layers, shortcut)
         return self.act(shortcut + self.drop_path(self.branch(x)))
-
-    def _shortcut(self, x: Tensor) -> Tensor:
-        match list(self.shortcut.children()):
-            case [conv, norm] if type(self.shortcut) is nn.Sequential and conv_kernels.applies(x, (conv, norm), around=(self.shortcut,)):
-                return conv_kernels.convolve(x, (conv, norm), relu=False)
-        return self.shortcut(x)
 
 
 class Stage(nn.Module):
@@ -146,8 +145,6 @@ class ResNet(VisionModel):
         self.num_features = stream
         self.feature_info = FeatureInfo.of(features)
         self.reset_classifier(num_classes, global_pool)
-        # Weights lie as the maps do, or oneDNN lays them out anew in every pass. (torch's stubs know the argument for tensors alone.)
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def stem_names(self) -> tuple[str, ...]:
         return ("stem.",)
@@ -230,6 +227,6 @@ register(
 STEPS_34 = "64x2; 128x3; 64x6, 90x3, 128x3, 181x3, 256x2; 64x2, 90x1, 128x1, 181x1, 256x1, 362x1, 512x1"
 register(ResNet, "steps_resnet34", depths=(2, 3, 5, 2), plan=STEPS_34)
 register(ResNet, "steps_resnet50", depths=(2, 3, 5, 2), bottleneck=True, plan=STEPS_34)
-TINY = {"depths": (1, 1, 1, 1), "embed_dim": 5, "img_size": 32, "num_classes": 10}
+TINY = {"depths": (1, 1, 1, 1), "embed_dim": 8, "img_size": 32, "num_classes": 10}
 register(ResNet, "test_resnet", **TINY)
-register(ResNet, "test_steps_resnet", **TINY, plan="5x1; 10x1; 10x2, 14x1, 20x0; 20x2, 28x1, 40x0")
+register(ResNet, "test_steps_resnet", **TINY, plan="8x1; 16x1; 16x2, 24x1, 32x0; 32x2, 48x1, 64x0")

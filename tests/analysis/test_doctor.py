@@ -197,7 +197,7 @@ def test_where_scales_of_others_start_is_not_known() -> None:
         ("test_swin", {}, MATCHED),
         ("test_swin", {"plan": "8x1; 16x1; 32x5; 64x2"}, MATCHED | {"embed_dim": "8", "depths": "[1, 1, 5, 2]"}),
         ("test_swin", {"plan": "8x1; 16x1; 32x5; 48x2"}, {}),  # no embed_dim has these widths
-        ("test_resnet", {"plan": "5x1; 10x1; 20x7; 40x2"}, MATCHED | {"embed_dim": "5", "depths": "[1, 1, 7, 2]"}),
+        ("test_resnet", {"plan": "8x1; 16x1; 32x7; 64x2"}, MATCHED | {"embed_dim": "8", "depths": "[1, 1, 7, 2]"}),
     ],
 )
 def test_a_model_is_cut_into_steps_at_its_own_sizes_if_they_fit(name: str, options: dict[str, Any], cut: dict[str, str]) -> None:

@@ -123,7 +123,7 @@ def ill(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, wor
     ("name", "plan", "expected"),
     [
         ("test_swin", "8x1; 16x1; 32x5; 64x2", "8x1; 16x1; 16x6, 24x3, 32x2; 32x2, 44x1, 64x1"),
-        ("test_resnet", "5x1; 10x1; 20x7; 40x2", "5x1; 10x1; 10x8, 14x4, 20x3; 20x2, 28x1, 40x1"),
+        ("test_resnet", "8x1; 16x1; 32x7; 64x2", "8x1; 16x1; 16x8, 22x4, 32x3; 32x2, 45x1, 64x1"),
     ],
 )
 def test_a_staged_model_with_a_plan_of_its_own_is_cut_at_its_own_sizes(

@@ -71,7 +71,10 @@ def test_a_step_without_blocks_passes_its_slice_through(case: Case) -> None:
     narrow = case.widths[-2]
     inner = StepsNet(steps[:-1], case.widths[:-1], case.channel_dim)(x.narrow(case.channel_dim, 0, narrow))
     last = x.narrow(case.channel_dim, narrow, case.widths[-1] - narrow)
-    assert torch.equal(y, torch.cat((inner, last), case.channel_dim))
+    through = y.narrow(case.channel_dim, narrow, case.widths[-1] - narrow)
+    assert torch.equal(through, last)
+    # The inner steps read a slice of another tensor: alignment and strides differ, so kernels may round differently.
+    torch.testing.assert_close(y.narrow(case.channel_dim, 0, narrow), inner)
 
 
 def stacks(case: Case, depth: int = 2, reverse: bool = False) -> list[nn.Module]:

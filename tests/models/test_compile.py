@@ -82,7 +82,7 @@ def counter() -> Iterator[Counter]:
         ("test_steps_deit", {"plan": "16x4, 32x4"}, 2),
         ("test_steps_transformer", {"plan": "16x4, 32x4"}, 2),
         ("test_swin", {"depths": (4,)}, 2),
-        ("test_steps_resnet", {"depths": (4,), "plan": "3x4, 5x4"}, 2),
+        ("test_steps_resnet", {"depths": (4,), "plan": "4x4, 8x4"}, 2),
     ],
 )
 def test_blocks_that_are_alike_share_their_code_however_deep_the_network_and_whatever_the_batch(

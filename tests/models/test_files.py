@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model, load_model, save_model
 from stepsnet.models.files import read_header
-from tests.models.zoo import VARIANTS, example, shake, variant, vision
+from tests.models.zoo import VARIANTS, check_same, example, shake, variant, vision
 
 every_variant = pytest.mark.parametrize("key", VARIANTS)
 
@@ -34,7 +34,7 @@ def test_the_same_logits_come_back(key: str, path: Path) -> None:
     model(x)  # in training, so that running statistics move
     save_model(model, path)
     loaded = load_model(path)
-    assert torch.equal(loaded.eval()(x), model.eval()(x))
+    check_same(loaded.eval(), model.eval(), x)
     assert loaded.plan == model.plan
     assert not any(tensor.is_meta for tensor in loaded.state_dict().values())
 
@@ -53,7 +53,7 @@ def test_options_come_back(name: str, options: dict[str, Any], path: Path) -> No
     save_model(model, path)
     loaded = load_model(path).eval()
     x = example(model)
-    assert torch.equal(loaded(x), model(x))
+    check_same(loaded, model, x)
     assert (loaded.plan, loaded.input_size) == (model.plan, model.input_size)
 
 
@@ -63,7 +63,7 @@ def test_a_new_head_comes_back(path: Path) -> None:
     save_model(model, path)
     loaded = load_model(path)
     x = example(model)
-    assert torch.equal(loaded.eval()(x), model.eval()(x))
+    check_same(loaded.eval(), model.eval(), x)
 
 
 def test_the_number_type_comes_back(path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_copied_model_does_not_need_its_file_any_more(path: Path) -> None:
     loaded = load_model(path, mmap=False).eval()
     path.write_bytes(b"\0" * path.stat().st_size)
     x = example(model)
-    assert torch.equal(loaded(x), model(x))
+    check_same(loaded, model, x)
 
 
 def test_weights_stay_in_the_file_until_they_are_used(path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_mapped_models_file_may_be_deleted_or_replaced(vanish: Callable[[Path]
     loaded = load_model(path).eval()
     vanish(path)
     x = example(model)
-    assert torch.equal(loaded(x), model(x))
+    check_same(loaded, model, x)
 
 
 def test_training_a_mapped_model_leaves_its_file_alone(path: Path) -> None:

@@ -128,8 +128,8 @@ def test_head_dim_is_the_same_in_every_block(name: str) -> None:
 
 def test_resnet_with_bottlenecks_has_streams_four_times_as_wide() -> None:
     model = vision("test_steps_resnet", bottleneck=True)
-    assert model.feature_info.channels() == [20, 40, 80, 160]
-    assert [net.widths for net in model.nets()] == [(20,), (40,), (40, 56, 80), (80, 112, 160)]
+    assert model.feature_info.channels() == [32, 64, 128, 256]
+    assert [net.widths for net in model.nets()] == [(32,), (64,), (64, 96, 128), (128, 192, 256)]
     assert model(example(model)).shape == (2, 10)
 
 

@@ -13,7 +13,7 @@ from stepsnet.blocks.hyper import HyperConnection
 from stepsnet.blocks.residual import DeepNorm, LayerScale, Place, Residual, ReZero
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model, load_model, save_model
-from tests.models.zoo import STEPS, TINY, example, shake
+from tests.models.zoo import STEPS, TINY, check_same, example, shake
 
 every_model = pytest.mark.parametrize("name", TINY)
 PARTS: dict[str, type[nn.Module]] = {"layerscale": LayerScale, "rezero": ReZero, "deepnorm": DeepNorm, "hyper": HyperConnection}
@@ -126,7 +126,7 @@ def test_designs_survive_files(design: str, tmp_path: Path) -> None:
     model = shake(create_model("test_steps_deit", residual=design)).eval()
     save_model(model, path)
     x = example(model)
-    assert torch.equal(load_model(path).eval()(x), model(x))
+    check_same(load_model(path).eval(), model, x)
 
 
 def test_an_unknown_design_gets_the_nearest() -> None:

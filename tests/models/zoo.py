@@ -57,3 +57,11 @@ def shake(model: AnyModel) -> AnyModel:
             if parameter.dim() == 1 or name.endswith("scale"):
                 parameter.add_(torch.rand_like(parameter).add_(0.1))
     return model
+
+
+def check_same(loaded: Model, model: Model, x: Tensor) -> None:
+    """The weights are bit-equal, the outputs equal to 1e-5: weights in a mapped file are aligned differently, so kernels may round differently."""
+    own = model.state_dict()
+    assert loaded.state_dict().keys() == own.keys()
+    assert all(torch.equal(tensor, own[name]) for name, tensor in loaded.state_dict().items())
+    torch.testing.assert_close(loaded(x), model(x), rtol=1e-5, atol=1e-5)
