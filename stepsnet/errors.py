@@ -1,4 +1,4 @@
-"""One exception for one situation: the user asked for something that cannot be. It carries a whole sentence."""
+"""The two exceptions that the command line prints as one sentence, without a traceback."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Iterable
 
 
 class UsageError(ValueError):
-    """What was wrong, where, and what would be right. The command line prints it and leaves with exit code 2."""
+    """The request is invalid: what is wrong, the value, and what is allowed. The command line exits with code 2."""
+
+
+class RunFailed(RuntimeError):  # noqa: N818  (it names an event, as KeyboardInterrupt does)
+    """A valid run cannot continue: what happened, where, and what can be resumed. The command line exits with code 1."""
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
-    """The known words most like `word`, as the end of a sentence: "; nearest: a, b" or nothing."""
+    """The known words most similar to `word`, as the end of a sentence: "; nearest: a, b", or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=count, cutoff=0.4)
     return f"; nearest: {', '.join(close)}" if close else ""

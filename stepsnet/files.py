@@ -1,16 +1,26 @@
-"""Files that are there whole or not at all, whenever the power fails or the process is killed."""
+"""Atomic file writes and JSON. A file appears complete or not at all, also after a kill or a power failure."""
 
 from __future__ import annotations
 
+import errno
+import json
+import math
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from stepsnet.errors import RunFailed, UsageError
 
 TEMPORARY = ".tmp-"
-"""How the names of files begin that are not finished; who is killed while he writes leaves one behind."""
+"""Prefix of unfinished files and folders. A killed process may leave one behind."""
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file and wait until it has reached the disk. It may be seen half-written: for use inside a temporary folder."""
+    """Write a file and wait until it is on disk. Not atomic: for use inside a temporary folder."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -18,7 +28,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` in the place of `path` in one instant, durably."""
+    """Create or replace `path` atomically and durably."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
     try:
         write_file(temporary, content)
@@ -28,12 +38,76 @@ def replace_file(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A path of the same name in a temporary folder, for writers that take a path and may write several files.
+
+    If the body succeeds, all files written there move next to `path`, and `path` itself last. If it fails, none does.
+    """
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent} for {path.name}")
+    with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}{path.name}-", dir=path.parent) as folder:
+        unfinished = Path(folder) / path.name
+        yield unfinished
+        for file in sorted(unfinished.parent.iterdir(), key=lambda file: file == unfinished):
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+            file.replace(path.parent / file.name)
+
+
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in `folder` have reached the disk."""
-    if os.name == "nt":  # Windows opens no folders
+    """Wait until the file names in `folder` are on disk."""
+    if os.name == "nt":  # Windows cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder. It is renamed first, so a kill never leaves a half-deleted folder under its own name."""
+    temporary = folder.with_name(f"{TEMPORARY}{folder.name}-{os.getpid()}")
+    folder.rename(temporary)
+    shutil.rmtree(temporary)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete the temporary files and folders of killed processes."""
+    for leftover in folder.glob(f"{TEMPORARY}*"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
+@contextmanager
+def explain_full_disk(path: Path, size: int, what_is_left: str) -> Iterator[None]:
+    """Turn "no space left" while writing the `size` bytes of `path` into a `RunFailed` that ends with `what_is_left`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        free = shutil.disk_usage(path.parent).free
+        raise RunFailed(f"The disk is full: {path} needs {size:,} bytes, {free:,} are free. {what_is_left}") from error
+
+
+def finite(value: Any) -> Any:
+    """A copy of nested dicts, lists and numbers, with None for NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically."""
+    replace_file(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if the file does not exist."""
+    return json.loads(path.read_bytes()) if path.is_file() else {}

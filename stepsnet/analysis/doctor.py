@@ -16,7 +16,7 @@ from stepsnet.analysis.doctor_design import design_of
 from stepsnet.analysis.doctor_limits import LIMITS
 from stepsnet.analysis.doctor_measure import Vitals, measure_vitals
 from stepsnet.analysis.doctor_rules import SEVERITIES, Advise, Circumstances, Finding, advise_in_python, judge
-from stepsnet.analysis.results import finite
+from stepsnet.files import finite
 
 HEALTHY = "No finding: nothing that the doctor measures is out of order."
 

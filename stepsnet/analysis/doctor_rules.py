@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from stepsnet.analysis.doctor_design import Design
 from stepsnet.analysis.doctor_limits import LIMITS
 from stepsnet.analysis.doctor_measure import BlockVitals, JoinVitals, Vitals
-from stepsnet.analysis.results import finite
+from stepsnet.files import finite
 
 Severity: TypeAlias = Literal["severe", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("severe", "warning", "note")

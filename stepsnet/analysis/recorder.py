@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import time
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
@@ -15,11 +13,12 @@ from torch.distributed.tensor import DTensor
 
 from stepsnet.analysis.shortcut import measure
 from stepsnet.analysis.states import macro_nets
-from stepsnet.files import replace_file
+from stepsnet.files import read_json
 from stepsnet.report.figures import save_figure
 from stepsnet.report.gamma import gamma_map
+from stepsnet.runs.folder import CONFIG, GAMMA, StepLines, read_lines
 
-GAMMA, PICTURE = "gamma.jsonl", "gamma.png"
+PICTURE = "gamma.png"
 
 
 class Samples(Protocol):
@@ -79,9 +78,7 @@ class GammaRecorder:
         self._watching = bool(macro_nets(state.model)) and not sharded
         if not self._watching:
             return
-        lines = _lines_until(self._path, state.step)
-        replace_file(self._path, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
-        self._last = lines[-1]["step"] if lines else -1
+        self._lines = StepLines(self._path, keep_until=state.step)
         stride = max(1, len(state.task.valid) // self.samples)
         chosen = range(0, stride * min(self.samples, len(state.task.valid)), stride)
         device = next(state.model.parameters()).device
@@ -104,32 +101,20 @@ class GammaRecorder:
     def on_end(self, state: RunFace) -> None:
         if not self._watching:
             return
-        config = state.out / "config.json"
-        described = json.loads(config.read_bytes()) if config.is_file() else {}
-        drawn = gamma_map(_lines_until(self._path, state.total_steps), described)
+        drawn = gamma_map(read_lines(self._path), read_json(state.out / CONFIG))
         if drawn is not None:
             save_figure(drawn, state.out / PICTURE)
 
     def close(self) -> None:
-        """Nothing to do: no file is kept open."""
+        if getattr(self, "_watching", False):
+            self._lines.close()
 
     def _record(self, state: RunFace, step: int) -> None:
-        if not self._watching or step <= self._last:
+        if not self._watching or step <= self._lines.last_step:
             return
         began = time.perf_counter()
         with state.autocast():
             found = measure(state.model, lambda: state.task.evaluate(state.model, self._probe))
-        gamma = [round(value, 6) if math.isfinite(value) else None for value in found.gamma]
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, "gamma": gamma}) + "\n")
-        self._last = step
+        self._lines.append({"step": step, "gamma": [round(value, 6) for value in found.gamma]})
         if step:  # the look before the first step has no training time to be compared with
             self._spent += time.perf_counter() - began
-
-
-def _lines_until(path: Path, step: int) -> list[dict[str, Any]]:
-    """The whole lines of an earlier run, up to the step it is resumed from."""
-    if not path.exists():
-        return []
-    whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-    return [found for line in whole if (found := json.loads(line))["step"] <= step]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from stepsnet.files import finite
 
 
 class Result:
@@ -19,13 +20,6 @@ class Result:
         assert dataclasses.is_dataclass(self)
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: finite(value) for name, value in fields.items()}
-
-
-def finite(value: Any) -> Any:
-    """Lists and numbers with None for what is not finite."""
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def numbers(tensors: Sequence[Tensor]) -> list[float]:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from stepsnet.analysis.results import Result, along_depth, finite, wide
+from stepsnet.analysis.results import Result, along_depth, wide
 from stepsnet.analysis.states import Seen, undisturbed, watch_blocks
 from stepsnet.errors import UsageError
+from stepsnet.files import finite
 from stepsnet.report.figures import Line, line_chart
 
 if TYPE_CHECKING:

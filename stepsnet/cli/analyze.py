@@ -181,7 +181,7 @@ def _on_metric(args: argparse.Namespace) -> tuple[Shown, str]:
     from stepsnet.data.config import EMBEDDED_KINDS
     from stepsnet.errors import UsageError
     from stepsnet.runs import folder as rundir
-    from stepsnet.train.config import customise_resumed
+    from stepsnet.train.config import customise_resumed, read_config
     from stepsnet.train.distributed import Processes, choose_device
     from stepsnet.train.loader import ValidationBatches
     from stepsnet.train.run import trained_model
@@ -192,7 +192,7 @@ def _on_metric(args: argparse.Namespace) -> tuple[Shown, str]:
             f"{args.what} takes parts of a trained network away and looks at what its metric loses, so it needs the folder of a run, with "
             f"its validation data; {args.model} is none (`stepsnet runs` lists them)"
         )  # fmt: skip
-    config = dataclasses.replace(rundir.read_config(folder), parallel="none")
+    config = dataclasses.replace(read_config(folder), parallel="none")
     if args.data is not None and config.data.kind in EMBEDDED_KINDS:
         why = f"the data of {folder}, {config.data.kind}, are at hand wherever stepsnet is installed"
         raise UsageError(f"--data is for data that lie in a folder; {why}: leave it out")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -12,21 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from stepsnet.files import finite
+
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
 
 def print_json(value: Any) -> None:
     """Print `value` as JSON that any parser reads: a NaN or an infinity, which JSON does not know, becomes null."""
-    print(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    print(json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 class Bar(Protocol):

@@ -32,10 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.console import print_json
     from stepsnet.cli.numbers import print_table
-    from stepsnet.errors import UsageError
+    from stepsnet.errors import RunFailed, UsageError
     from stepsnet.research.studies.demo import run_demo
     from stepsnet.research.studies.demo_report import COLUMNS, REMARKS, cells, findings, write_report
-    from stepsnet.train.errors import RunFailed
 
     if args.seed < 0:
         raise UsageError(f"--seed is {args.seed}, but cannot be negative.")

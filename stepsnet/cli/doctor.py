@@ -73,8 +73,8 @@ def examine(patient: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, 
     from stepsnet.analysis.doctor import diagnose
     from stepsnet.analysis.doctor_curves import judge_curves
     from stepsnet.analysis.doctor_design import design_of
-    from stepsnet.report.run import read_lines
-    from stepsnet.runs.folder import read_config
+    from stepsnet.runs.folder import read_lines
+    from stepsnet.train.config import read_config
 
     def advise(changes: Mapping[str, str]) -> str:
         return _for_model(patient, changes) if folder is None else _for_run(folder, changes)
@@ -93,18 +93,18 @@ def examine(patient: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, 
 
 def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
     """The command that trains the same once more with the changes; what the run itself had changed of its recipe stays."""
-    from stepsnet.cli.train import dotted
-    from stepsnet.report.run import read_json
-    from stepsnet.runs.folder import ENVIRONMENT, read_config
+    from stepsnet.files import read_json
+    from stepsnet.runs.folder import ENVIRONMENT
+    from stepsnet.train.config import read_config
     from stepsnet.train.recipes import RECIPES, get_recipe
-    from stepsnet.train.typed import to_dict
+    from stepsnet.train.typed import flat, to_dict
 
     config = read_config(folder)
     names = {"clip": "optim.clip"} | {key: f"model_args.{key}" for key in ("residual", "embed_dim", "depth", "depths")}
     new = {names.get(key, key): value or f"{config.lr / 3:.2g}" for key, value in changes.items()}  # "lr" without a value: lower
     if config.recipe not in RECIPES:
         return "with " + " ".join(f"{key}={value}" for key, value in new.items())
-    usual, own = dotted(to_dict(get_recipe(config.recipe))), dotted(to_dict(config))
+    usual, own = flat(to_dict(get_recipe(config.recipe))), flat(to_dict(config))
     unsaid = ["out", "recipe", "epochs" if config.epochs is None else "iters"]  # of the two lengths, one takes the other's place
     kept = {key: "none" if value is None else value for key, value in own.items() if key not in unsaid and usual.get(key) != value}
     processes = read_json(folder / ENVIRONMENT).get("processes", 1)

@@ -102,9 +102,10 @@ def run_model(folder: Path, *, ema: bool) -> tuple[Model, list[str]]:
     from stepsnet.errors import UsageError
     from stepsnet.models import load_model
     from stepsnet.runs import folder as rundir
+    from stepsnet.train.config import read_config
     from stepsnet.train.run import task_of, trained_model
 
-    config = rundir.read_config(existing_run(str(folder)))
+    config = read_config(existing_run(str(folder)))
     if config.task in ("detection", "segmentation"):
         raise UsageError(f"{folder} has learned {config.task}, which is not exported: only classifiers and language models are.")
     if ema and not config.optim.ema:

@@ -42,9 +42,10 @@ def load_run(folder: Path, *, ema: bool = False) -> Loaded:
     from stepsnet.runs import folder as rundir
     from stepsnet.tasks.base import DenseTask
     from stepsnet.train.checkpoint import latest
+    from stepsnet.train.config import read_config
     from stepsnet.train.run import trained_model
 
-    config = dataclasses.replace(rundir.read_config(folder), parallel="none")
+    config = dataclasses.replace(read_config(folder), parallel="none")
     task, model = trained_model(folder, config, ema=ema)
     count = min(SAMPLES, len(task.valid))
     stride = max(1, len(task.valid) // SAMPLES)

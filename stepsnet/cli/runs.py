@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 SUMMARY = "list the runs in a folder with their results"
 DESCRIPTION = """\
@@ -24,11 +23,12 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.numbers import print_table
     from stepsnet.cli.watching import in_words
     from stepsnet.errors import UsageError
+    from stepsnet.runs.folder import find_runs, summarize
 
     root = Path(args.dir)
     if not root.is_dir():
         raise UsageError(f"There is no folder {root}; a first run makes it: stepsnet train digits.")
-    found = [_describe(config.parent) for config in sorted(root.rglob("config.json")) if "checkpoints" not in config.parts]
+    found = [summarize(folder) for folder in find_runs(root)]
     if args.json:
         print_json(found)
     elif found:
@@ -38,22 +38,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"No runs in {root}.")
     return 0
-
-
-def _describe(folder: Path) -> dict[str, Any]:
-    from stepsnet.errors import UsageError
-    from stepsnet.runs.folder import EVALUATIONS, METRICS, is_being_trained, is_finished, last_line, read_config
-
-    facts: dict[str, Any] = {"run": str(folder), "recipe": "", "model": "", "plan": None, "state": "unreadable", "step": 0, "metrics": {}}
-    try:
-        config = read_config(folder)
-    except UsageError:
-        return facts
-    state = "finished" if is_finished(folder) else "running" if is_being_trained(folder) else "stopped"
-    metrics = last_line(folder / EVALUATIONS)
-    metrics.pop("step", None)
-    named = {"recipe": config.recipe or config.task, "model": config.model, "plan": config.plan}
-    return facts | named | {"state": state, "step": last_line(folder / METRICS).get("step", 0), "metrics": metrics}
 
 
 def _shown(metrics: dict[str, float]) -> dict[str, float]:

@@ -62,23 +62,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _print_preview(found: dict[str, Any]) -> None:
     from stepsnet.cli.numbers import million
+    from stepsnet.train.typed import flat
 
     model, steps = found["model"], found["steps"]
-    print("\n".join(f"{key} = {value}" for key, value in dotted(found["config"]).items()))
+    print("\n".join(f"{key} = {value}" for key, value in flat(found["config"]).items()))
     print(
         f"\nmodel   {model['name']}, plan {model['plan']}: {model['blocks']} blocks, {model['layers']} layers, "
         f"{million(model['params'])} parameters, {million(model['macs'])} MACs an input"
     )
     print("data    " + ", ".join(f"{key} {value}" for key, value in found["data"].items()))
     print(f"steps   {steps['total']:,} in all, {steps['per_epoch']:,} an epoch; learning rate at its peak {steps['peak_lr']:.3g}")
-
-
-def dotted(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys, as the command line takes them."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            flat |= dotted(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat

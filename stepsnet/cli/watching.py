@@ -85,8 +85,8 @@ def carry_out(run: Callable[[Sequence[Watcher]], Result], *, json: bool) -> int:
     from torch.distributed.elastic.multiprocessing.errors import record
 
     from stepsnet.cli.console import print_json
+    from stepsnet.errors import RunFailed
     from stepsnet.train.distributed import launched
-    from stepsnet.train.errors import RunFailed
 
     first = os.environ.get("RANK", "0") == "0"
     try:

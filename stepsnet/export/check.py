@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from stepsnet.errors import UsageError, nearest
-from stepsnet.export.files import whole_file
 from stepsnet.export.onnx import onnx_session, write_onnx
 from stepsnet.export.openvino import openvino_callable, write_openvino
 from stepsnet.export.program import Traced, load_torch_export, trace, write_torch_export
 from stepsnet.export.shapes import Axis, example_input
+from stepsnet.files import whole_file
 from stepsnet.models import Model
 
 TOLERANCE = 1e-4

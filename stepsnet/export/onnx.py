@@ -10,8 +10,8 @@ from torch import Tensor
 
 from stepsnet.errors import UsageError
 from stepsnet.export.facts import PREFIX
-from stepsnet.export.files import whole_file
 from stepsnet.export.program import Traced, quiet, trace
+from stepsnet.files import whole_file
 from stepsnet.models import Model
 from stepsnet.optional import require
 

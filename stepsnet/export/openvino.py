@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from stepsnet.errors import UsageError
-from stepsnet.export.files import whole_file
 from stepsnet.export.onnx import write_onnx
 from stepsnet.export.program import Traced, trace
+from stepsnet.files import whole_file
 from stepsnet.models import Model
 from stepsnet.optional import require
 

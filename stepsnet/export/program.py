@@ -17,9 +17,9 @@ from torch.export import ExportedProgram
 
 from stepsnet.errors import UsageError
 from stepsnet.export.facts import FACTS, facts_of
-from stepsnet.export.files import whole_file
 from stepsnet.export.shapes import Axis, batch_axis, check_exportable, example_input, size_axes
 from stepsnet.export.traceable import traceable
+from stepsnet.files import whole_file
 from stepsnet.models import Model
 
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stepsnet.files import read_json
 from stepsnet.report.html import figures, page, paragraph, section, table, write
-from stepsnet.report.run import GAMMA_EXPLAINED, STACK_EXPLAINED, early_line, read_json, read_lines, saved_plans
+from stepsnet.report.run import GAMMA_EXPLAINED, STACK_EXPLAINED, early_line, saved_plans
 from stepsnet.report.stack import stack_svg
 from stepsnet.report.svg import Line, binned, line_chart
+from stepsnet.runs.folder import CONFIG, EVALUATIONS, GAMMA, METRICS, read_lines
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ def comparison_report(
     sections = [
         section("What came out", *map(paragraph, findings), table(columns, rows, colors=[network.color for network in networks])),
         section("Curves", figures(
-            ("Training loss", _curves(networks, "metrics.jsonl", "loss", "training loss")),
-            (f"Validation: {metric}", _curves(networks, "eval.jsonl", metric, metric)),
+            ("Training loss", _curves(networks, METRICS, "loss", "training loss")),
+            (f"Validation: {metric}", _curves(networks, EVALUATIONS, metric, metric)),
         )),
         section("Shortcut ratio over depth", figures(
             ("Before training", _gammas(networks, 0)), ("Early", _gammas(networks, 1)), ("Late", _gammas(networks, -1)),
@@ -56,7 +58,7 @@ def _gammas(networks: Sequence[Compared], when: int) -> str:
     """γ of every network at the first (0), the early (1) or the last (-1) look at it."""
     lines = []
     for network in networks:
-        recorded = read_lines(network.run_dir / "gamma.jsonl")
+        recorded = read_lines(network.run_dir / GAMMA)
         if recorded:
             look = early_line(recorded) if when == 1 else recorded[when]
             depth = range(1, len(look["gamma"]) + 1)
@@ -66,7 +68,7 @@ def _gammas(networks: Sequence[Compared], when: int) -> str:
 
 def _stacks(networks: Sequence[Compared]) -> list[tuple[str, str]]:
     """Each stack once, under the names of all networks that have it, all on one scale."""
-    found = [(network.label, saved_plans(network.run_dir, read_json(network.run_dir / "config.json"))) for network in networks]
+    found = [(network.label, saved_plans(network.run_dir, read_json(network.run_dir / CONFIG))) for network in networks]
     known = [(label, *plans) for label, plans in found if plans]
     widest = max((plan.width for _, plans, _ in known for plan in plans), default=1)
     labels: dict[str, list[str]] = {}

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepsnet.errors import UsageError
+from stepsnet.files import read_json
 from stepsnet.report.gamma import gamma_map
 from stepsnet.report.html import figures, page, paragraph, preformatted, section, table, write
 from stepsnet.report.palette import OTHER, TIMES, TRAINING, VALIDATION
 from stepsnet.report.stack import stack_svg
 from stepsnet.report.svg import Line, binned, line_chart, number
+from stepsnet.runs.folder import ENVIRONMENT, EVALUATIONS, GAMMA, METRICS, REPORT, WEIGHTS, read_config, read_lines
 
 if TYPE_CHECKING:
     from stepsnet.macro.plan import StepPlan
@@ -24,12 +26,10 @@ SHOWN_EVALUATIONS = 20
 def run_report(run_dir: Path) -> Path:
     """Write report.html into a run folder: curves, table, the stack's picture, γ over depth, configuration and environment."""
     run_dir = Path(run_dir)
-    if not (run_dir / "config.json").is_file():
-        raise UsageError(f"There is no run in {run_dir}: it has no config.json.")
-    config, environment = read_json(run_dir / "config.json"), read_json(run_dir / "environment.json")
-    steps, evaluations, gammas = (read_lines(run_dir / f"{name}.jsonl") for name in ("metrics", "eval", "gamma"))
+    config, environment = read_config(run_dir), read_json(run_dir / ENVIRONMENT)
+    steps, evaluations, gammas = (read_lines(run_dir / name) for name in (METRICS, EVALUATIONS, GAMMA))
     done = steps[-1]["step"] if steps else 0
-    state = "finished" if (run_dir / "weights.safetensors").is_file() else "unfinished"
+    state = "finished" if (run_dir / WEIGHTS).is_file() else "unfinished"
     title = f"{config.get('recipe') or config.get('task')}: {config['model']}"
     plans = saved_plans(run_dir, config)
     lead = f"{state} at step {done:,}, seed {config['seed']}, join {config['join']}" + (f", plan {plans[1]}" if plans else "")
@@ -46,7 +46,7 @@ def run_report(run_dir: Path) -> Path:
         section("Configuration", preformatted(json.dumps(config, indent=2, ensure_ascii=False))),
         section("Environment", preformatted(json.dumps(environment, indent=2, ensure_ascii=False)) if environment else ""),
     ]
-    return write(run_dir / "report.html", page(title, lead, sections))
+    return write(run_dir / REPORT, page(title, lead, sections))
 
 
 STACK_EXPLAINED = "One bar per step, as wide as the step. Dark: channels of the step before. Light: channels that join."
@@ -130,28 +130,15 @@ def _shown(value: float | None) -> str:
 def saved_plans(run_dir: Path, config: dict[str, Any]) -> tuple[list[StepPlan], str] | None:
     """The plans of the run's model, and their string: from the header of its weights, or, before there are any, from the configuration."""
     from stepsnet.macro.plan import StepPlan
+    from stepsnet.models.files import read_header
 
-    weights = run_dir / "weights.safetensors"
+    weights = run_dir / WEIGHTS
     plan = config.get("plan")
     if weights.is_file():
-        with weights.open("rb") as file:  # the format begins with the length of a JSON header
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        plan = header.get("__metadata__", {}).get("plan", plan)
+        plan = read_header(weights, ours=False).get("plan", plan)
     if not isinstance(plan, str):
         return None
     try:
         return [StepPlan.parse(stage) for stage in plan.split(";")], plan
     except UsageError:  # a number of steps, which only the model's family can resolve
         return None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
-    return found
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file of JSON lines; one that is still being written is left for next time."""
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]

@@ -1,1 +1,1 @@
-"""The run folder: its files, read and written here only."""
+"""The run folder: the only place that knows its files. No torch."""

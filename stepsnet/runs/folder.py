@@ -1,16 +1,16 @@
-"""The folder of a run: everything that is known about it, and its name.
+"""The files of a run folder.
 
-    config.json  environment.json      what was asked for, and where it ran
-    metrics.jsonl  eval.jsonl          one object a step, each step once, also after a kill and a resume
-    checkpoints/                       what a resume starts from
-    weights.safetensors (weights_ema.safetensors)  result.json      once it is finished
+    config.json  environment.json      the configuration, and the machine and versions it ran on
+    metrics.jsonl  eval.jsonl          one JSON object per step, each step once, also after a kill and a resume
+    gamma.jsonl                        the shortcut ratio γ over depth, at some steps
+    checkpoints/                       what a resume continues from
+    weights.safetensors  weights_ema.safetensors  result.json  report.html      at the end
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import platform
 import subprocess
@@ -20,54 +20,57 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import stepsnet
 from stepsnet.errors import UsageError
-from stepsnet.files import TEMPORARY, replace_file
-from stepsnet.train.config import TrainConfig
-from stepsnet.train.durable import full_disk_in_words
-from stepsnet.train.typed import from_dict, to_dict
+from stepsnet.files import TEMPORARY, explain_full_disk, finite, read_json, write_json
 
-CONFIG, ENVIRONMENT, METRICS, EVALUATIONS, RESULT = "config.json", "environment.json", "metrics.jsonl", "eval.jsonl", "result.json"
-LONGEST_LINE = 1 << 16
+CONFIG, ENVIRONMENT, RESULT, REPORT = "config.json", "environment.json", "result.json", "report.html"
+METRICS, EVALUATIONS, GAMMA = "metrics.jsonl", "eval.jsonl", "gamma.jsonl"
 WEIGHTS, WEIGHTS_EMA, CHECKPOINTS = "weights.safetensors", "weights_ema.safetensors", "checkpoints"
+LONGEST_LINE = 1 << 16
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a run was started in `folder`."""
+    """Whether `folder` contains a run."""
     return (folder / CONFIG).is_file()
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether that run has come to its end."""
+    """Whether the run in `folder` has finished."""
     return (folder / RESULT).is_file()
 
 
-def new_folder(config: TrainConfig) -> Path:
-    """The folder for a new run, checked to be free: `out`, or the next free runs/<recipe>-<model>-<number>."""
-    if not config.out:
-        stem = f"{config.recipe or config.task}-{config.model}"
-        return next(folder for number in range(1, sys.maxsize) if not (folder := Path("runs") / f"{stem}-{number}").exists())
-    folder = Path(config.out)
+def find_runs(root: Path) -> list[Path]:
+    """The run folders below `root`, sorted by path."""
+    return [file.parent for file in sorted(root.rglob(CONFIG)) if CHECKPOINTS not in file.parts]
+
+
+def new_folder(out: str, stem: str) -> Path:
+    """A free folder for a new run: `out`, or runs/<stem>-<number> if `out` is empty."""
+    if not out:
+        numbered = (Path("runs") / f"{stem}-{number}" for number in range(1, sys.maxsize))
+        return next(folder for folder in numbered if not folder.exists())
+    folder = Path(out)
     if is_finished(folder):
-        raise UsageError(f"{folder} holds a finished run, which is not overwritten: give another out. `stepsnet eval {folder}` shows it.")
+        raise UsageError(f"{folder} holds a finished run, which is not overwritten: give another out. "
+                         f"`stepsnet eval {folder}` evaluates it.")
     if is_run(folder):
-        raise UsageError(f"{folder} holds an unfinished run, which is not overwritten; go on with it by `stepsnet resume {folder}`.")
-    if folder.exists() and (not folder.is_dir() or any(not entry.name.startswith(TEMPORARY) for entry in folder.iterdir())):
-        raise UsageError(f"{folder} is not an empty folder, and holds no run either; give another out.")
+        raise UsageError(f"{folder} holds an unfinished run, which is not overwritten; "
+                         f"`stepsnet resume {folder}` continues it.")
+    if folder.exists() and (not folder.is_dir() or any(not e.name.startswith(TEMPORARY) for e in folder.iterdir())):
+        raise UsageError(f"{folder} is not an empty folder and not a run; give another out.")
     return folder
 
 
-def create(folder: Path, config: TrainConfig) -> None:
-    """Make `folder` a run's. From the moment its configuration is there, it can be resumed."""
+def create(folder: Path, config: Mapping[str, Any], machine: Mapping[str, Any] | None = None) -> None:
+    """Start a run in `folder`. It can be resumed as soon as config.json exists. `machine`: facts for environment.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / ENVIRONMENT, environment(config))
-    write_json(folder / CONFIG, to_dict(config))
+    write_json(folder / ENVIRONMENT, _environment() | dict(machine or {}) | {"seed": config.get("seed")})
+    write_json(folder / CONFIG, config)
 
 
-def read_config(folder: Path) -> TrainConfig:
-    """The configuration of the run in `folder`, or a sentence why there is none."""
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json as a dictionary. (`train.config.read_config` returns a checked `TrainConfig`.)"""
     if not is_run(folder):
         raise UsageError(f"There is no run in {folder}: it has no {CONFIG}.")
     try:
@@ -76,35 +79,42 @@ def read_config(folder: Path) -> TrainConfig:
         raise UsageError(f"{folder / CONFIG} is not JSON ({error}).") from error
     if not isinstance(values, dict):
         raise UsageError(f"{folder / CONFIG} is not a configuration, but {type(values).__name__}.")
-    try:
-        return from_dict(TrainConfig, values)
-    except UsageError as error:
-        raise UsageError(f"{folder / CONFIG} is no configuration that this stepsnet reads: {error}") from error
+    return values
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    """How the finished run in `folder` ended: its last step and what was found there."""
-    return json.loads((folder / RESULT).read_bytes())
+    """The last step and final metrics of a finished run; empty if it has not finished."""
+    return read_json(folder / RESULT)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON, durably and in one instant."""
-    replace_file(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+def summarize(folder: Path) -> dict[str, Any]:
+    """What `stepsnet runs` lists: recipe, model, plan, state, last step and last validation metrics."""
+    facts: dict[str, Any] = {"run": str(folder), "recipe": "", "model": "", "plan": None, "state": "unreadable"}
+    facts |= {"step": 0, "metrics": {}}
+    try:
+        config = read_config(folder)
+        named = {"recipe": config.get("recipe") or config["task"], "model": config["model"], "plan": config.get("plan")}
+    except (UsageError, KeyError):
+        return facts
+    state = "finished" if is_finished(folder) else "running" if is_being_trained(folder) else "stopped"
+    metrics = {key: value for key, value in last_line(folder / EVALUATIONS).items() if key != "step"}
+    return facts | named | {"state": state, "step": last_line(folder / METRICS).get("step", 0), "metrics": metrics}
 
 
 @contextmanager
 def only_one_trainer(folder: Path) -> Iterator[None]:
-    """Keep a second process out of the run for as long as the body runs; the lock goes with the process, however that ends."""
+    """Lock the run for this process. The operating system releases the lock when the process ends in any way."""
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{TEMPORARY}lock").open("a+") as file:
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # this kind is not inherited by loader workers, which may live on for seconds
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # loader workers, which may outlive us, do not inherit it
         except OSError as error:
             raise UsageError(f"{folder} is being trained by another process.") from error
         yield
 
 
 def is_being_trained(folder: Path) -> bool:
-    """Whether some process is at work in `folder`."""
+    """Whether another process holds the lock of `folder`."""
     lock = folder / f"{TEMPORARY}lock"
     if not lock.exists():
         return False
@@ -117,38 +127,33 @@ def is_being_trained(folder: Path) -> bool:
 
 
 class StepLines:
-    """A file of JSON lines, each with a growing "step": one that is already there is not written again."""
+    """Appends JSON lines with a growing "step". Lines after `keep_until` are removed; a step is never written twice."""
 
     def __init__(self, path: Path, *, keep_until: int) -> None:
         self.path = path
-        self.last_step = truncate_lines(path, keep_until)
+        self.last_step = _truncate(path, keep_until)
         self._file = path.open("ab", buffering=0)
 
     def append(self, line: Mapping[str, Any]) -> None:
-        """Add one line, seen by other processes at once. Numbers that JSON does not have become null."""
+        """Write one line, which other processes see at once. NaN and infinity become null."""
         if line["step"] <= self.last_step:
             return
         content = (json.dumps(finite(line)) + "\n").encode()
-        with full_disk_in_words(self.path, len(content), "What was saved before is intact."):
-            while content:  # a write to a disk that is nearly full may be a part of it
+        with explain_full_disk(self.path, len(content), "What was saved before is intact."):
+            while content:  # a write to an almost full disk may be partial
                 content = content[self._file.write(content) :]
         self.last_step = line["step"]
 
     def sync(self) -> None:
-        """Wait until everything has reached the disk."""
+        """Wait until all lines are on disk."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
 
 
-def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`values`, with None for the numbers that JSON does not have."""
-    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in values.items()}
-
-
-def truncate_lines(path: Path, step: int) -> int:
-    """Cut a file of JSON lines after the last whole line of at most `step`; the step that is last then, or −1."""
+def _truncate(path: Path, step: int) -> int:
+    """Cut a file of JSON lines after the last complete line of at most `step`; returns that line's step, or −1."""
     last, end = -1, 0
     if not path.exists():
         return last
@@ -166,14 +171,15 @@ def truncate_lines(path: Path, step: int) -> int:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a file of JSON lines; none if there is no such file."""
-    if not path.exists():
+    """The complete lines of a file of JSON lines; empty if the file does not exist."""
+    if not path.is_file():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    whole = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in whole if line.endswith("\n")]
 
 
 def last_line(path: Path) -> dict[str, Any]:
-    """The last whole line of a file of JSON lines, without reading all of it; nothing if there is none."""
+    """The last complete line of a file of JSON lines, without reading the whole file; empty if there is none."""
     if not path.exists():
         return {}
     with path.open("rb") as file:
@@ -182,25 +188,21 @@ def last_line(path: Path) -> dict[str, Any]:
     return json.loads(whole.rpartition(b"\n")[2] or b"{}")
 
 
-def environment(config: TrainConfig) -> dict[str, Any]:
-    """What a result may depend on besides its configuration. No names of hosts or users."""
+def _environment() -> dict[str, Any]:
+    """What a result may depend on besides its configuration. No host or user names."""
     return {
         "stepsnet": stepsnet.__version__,
         "git_commit": _git_commit(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
-        "seed": config.seed,
         "command": sys.argv[1:],
     }
 
 
 def _git_commit() -> str | None:
-    """The commit of the package's source, if it lies in a work tree of its own; "+" stands for uncommitted changes."""
+    """The commit of the package's source if it is a git work tree; "+" marks uncommitted changes."""
     source = Path(stepsnet.__file__).parent.parent
     if not (source / ".git").exists():
         return None

@@ -27,10 +27,9 @@ import torch
 from torch import Tensor
 
 from stepsnet.errors import UsageError
-from stepsnet.files import TEMPORARY, replace_file, sync_folder, write_file
+from stepsnet.files import TEMPORARY, explain_full_disk, remove_folder, remove_leftovers, replace_file, sync_folder, write_file
 from stepsnet.train import sharded
 from stepsnet.train.distributed import Processes
-from stepsnet.train.durable import full_disk_in_words, remove_folder, remove_leftovers
 from stepsnet.train.tensors import fill, like
 
 FORMAT = 1
@@ -93,7 +92,7 @@ class Checkpoints:
     def _writing(self, temporary: Path, size: int) -> Iterator[None]:
         pointed = latest(self.folder)
         consolation = f"The previous checkpoint, {pointed}, is intact." if pointed else "There is no earlier checkpoint."
-        with full_disk_in_words(temporary, size, consolation):
+        with explain_full_disk(temporary, size, consolation):
             try:
                 temporary.mkdir(parents=True, exist_ok=True)
                 yield

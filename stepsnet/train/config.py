@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from stepsnet.data.config import DataConfig
@@ -11,7 +12,8 @@ from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.dense.config import DetectConfig
 from stepsnet.dense.upernet import SegmentConfig
 from stepsnet.errors import UsageError
-from stepsnet.train.typed import override
+from stepsnet.runs import folder as runs
+from stepsnet.train.typed import from_dict, override
 
 DECIDED_BY_THE_MACHINE = ("workers", "parallel", "device", "data.root", "data.valid", "checkpoint.every", "checkpoint.keep",
                           "nonfinite", "nonfinite_limit", "eval.batch_size")
@@ -194,6 +196,15 @@ class TrainConfig:
     def peak_lr(self) -> float:
         """The learning rate at the top of the schedule, linearly scaled to the batch."""
         return self.lr * self.batch_size / self.optim.lr_batch if self.optim.lr_batch else self.lr
+
+
+def read_config(folder: Path) -> TrainConfig:
+    """The configuration of the run in `folder`."""
+    values = runs.read_config(folder)
+    try:
+        return from_dict(TrainConfig, values)
+    except UsageError as error:
+        raise UsageError(f"{folder / runs.CONFIG} is not a configuration that this version reads: {error}") from error
 
 
 def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import torch
 from torch import Tensor
 
@@ -14,6 +13,7 @@ from stepsnet.cost import Cost, count_params
 from stepsnet.dense.maps import deepest_of_each_resolution
 from stepsnet.errors import UsageError
 from stepsnet.models import FeatureBackbone, Model, VisionModel, create_model, load_model, load_weights
+from stepsnet.models.files import read_header
 from stepsnet.runs import folder as rundir
 from stepsnet.tasks.base import DenseTask
 from stepsnet.train.config import TrainConfig
@@ -90,9 +90,7 @@ def load_dense_weights(model: Model, task: DenseTask, weights: Path) -> None:
 
 def read_facts(weights: Path) -> dict[str, Any]:
     """What a run wrote about its task into the header of its weights."""
-    with safetensors.safe_open(weights, framework="pt") as file:
-        header = file.metadata() or {}
-    facts = json.loads(header.get("options", "{}")).get("facts")
+    facts = json.loads(read_header(weights).get("options", "{}")).get("facts")
     if not isinstance(facts, dict):
         raise UsageError(f"{weights} does not say what its classes are called.")
     return facts

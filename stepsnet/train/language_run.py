@@ -9,8 +9,9 @@ from stepsnet.data.text.tokens import TOKENIZER
 from stepsnet.data.text.vocabulary import BpeVocabulary, ByteVocabulary, Vocabulary
 from stepsnet.errors import UsageError
 from stepsnet.models import load_model
-from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA, is_run, read_config
+from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA, is_run
 from stepsnet.tasks.generation import LanguageModel
+from stepsnet.train.config import read_config
 
 
 def load_language_run(place: Path, *, ema: bool = False, tokenizer: Path | None = None) -> tuple[LanguageModel, Vocabulary]:

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.data.rng import mix
+from stepsnet.errors import RunFailed
 from stepsnet.tasks.base import Batch, Task
 from stepsnet.train.callbacks import Watcher
 from stepsnet.train.config import TrainConfig
 from stepsnet.train.distributed import Processes, gradient_norm, sync_gradients
 from stepsnet.train.ema import WeightAverage
-from stepsnet.train.errors import RunFailed
 from stepsnet.train.optim import set_lr
 from stepsnet.train.schedule import lr_share
 

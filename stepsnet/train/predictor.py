@@ -22,7 +22,7 @@ from stepsnet.runs import folder as rundir
 from stepsnet.tasks.base import DenseTask
 from stepsnet.tasks.detection import Detection
 from stepsnet.tasks.segmentation import Segmentation
-from stepsnet.train.config import TrainConfig
+from stepsnet.train.config import TrainConfig, read_config
 from stepsnet.train.dense import read_facts
 from stepsnet.train.run import model_of
 
@@ -47,7 +47,7 @@ class Predictor:
     """`detect` finds objects and `segment` classes of pixels, whichever the run has learned (`kind`)."""
 
     def __init__(self, folder: Path, *, ema: bool = False) -> None:
-        config = rundir.read_config(folder)
+        config = read_config(folder)
         if config.task not in ("detection", "segmentation"):
             raise UsageError(f"{folder} has learned {config.task}; pictures are annotated by runs of detection or segmentation.")
         weights = folder / (rundir.WEIGHTS_EMA if ema else rundir.WEIGHTS)

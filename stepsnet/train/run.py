@@ -13,16 +13,16 @@ import torch
 from torch import nn
 
 from stepsnet.errors import UsageError
+from stepsnet.files import explain_full_disk, finite, write_json
 from stepsnet.models import Model, compile_blocks, cost_of, create_model, layer_ids, load_model, save_model
 from stepsnet.runs import folder as rundir
 from stepsnet.tasks import make_task
 from stepsnet.tasks.base import Batch, DenseTask, Task
 from stepsnet.train.callbacks import StepRecorder, TokenizerKeeper, Watcher
 from stepsnet.train.checkpoint import Checkpoints, Weights, latest, read_weights
-from stepsnet.train.config import DECIDED_BY_THE_JUDGE, DECIDED_BY_THE_MACHINE, TrainConfig, customise_resumed
+from stepsnet.train.config import DECIDED_BY_THE_JUDGE, DECIDED_BY_THE_MACHINE, TrainConfig, customise_resumed, read_config
 from stepsnet.train.dense import DenseModel, dense_model, load_dense_weights
 from stepsnet.train.distributed import Processes, choose_device, join_processes, launched, restarted, spread
-from stepsnet.train.durable import full_disk_in_words
 from stepsnet.train.ema import WeightAverage
 from stepsnet.train.evaluate import evaluate
 from stepsnet.train.loader import BatchKeys, TrainingBatches, ValidationBatches
@@ -55,16 +55,16 @@ def train(config: TrainConfig, callbacks: Sequence[Watcher] = (), *, task: Task 
     """
     with join_processes(config.parallel, config.device) as processes:
         parts = _Parts(config, task or task_of(config), processes)
-        folder = processes.decide(lambda: _interrupted_folder(config) or rundir.new_folder(config))
+        folder = processes.decide(lambda: _interrupted_folder(config) or rundir.new_folder(config.out, f"{config.recipe or config.task}-{config.model}"))
         with _alone_in(folder, processes):
             if processes.first and not rundir.is_run(folder):
-                rundir.create(folder, dataclasses.replace(config, out=str(folder)))
+                rundir.create(folder, to_dict(dataclasses.replace(config, out=str(folder))), _machine())
             return parts.run(folder, callbacks)
 
 
 def resume(folder: Path, words: Sequence[str] = (), callbacks: Sequence[Watcher] = (), *, task: Task | None = None) -> Result:
     """Continue the run in `folder` from its latest checkpoint, or from the start if there is none; `words` may say where it runs now."""
-    config = rundir.read_config(folder)
+    config = read_config(folder)
     if rundir.is_finished(folder):
         metrics = rundir.read_result(folder)
         step = metrics.pop("step")
@@ -89,7 +89,7 @@ def evaluate_run(
     `through` may wrap the batches, to watch them go by; `keep` gets the predictions of tasks that judge them all at once.
     """
     allowed = (*DECIDED_BY_THE_MACHINE, *DECIDED_BY_THE_JUDGE)
-    config = customise_resumed(dataclasses.replace(rundir.read_config(folder), parallel="none"), words, allowed)
+    config = customise_resumed(dataclasses.replace(read_config(folder), parallel="none"), words, allowed)
     if ema and not config.optim.ema:
         raise UsageError(f"{folder} kept no average of its weights: it was trained with optim.ema=0.")
     task, model = trained_model(folder, config, ema=ema)
@@ -245,11 +245,11 @@ class _Around:
             whole = {key: full(tensor).cpu() for key, tensor in tensors.items()}  # by every process: a sharded tensor needs them all
             if whole and state.processes.first:
                 size = sum(tensor.numel() * tensor.element_size() for tensor in whole.values())
-                with full_disk_in_words(state.out / name, size, f"The last checkpoint in {state.out / rundir.CHECKPOINTS} is intact."):
+                with explain_full_disk(state.out / name, size, f"The last checkpoint in {state.out / rundir.CHECKPOINTS} is intact."):
                     assert isinstance(state.model, Model)
                     save_model(state.model, state.out / name, whole)
         if state.processes.first:
-            rundir.write_json(state.out / rundir.RESULT, {"step": state.step, **rundir.finite(state.metrics)})
+            write_json(state.out / rundir.RESULT, {"step": state.step, **finite(state.metrics)})
         for callback in self.callbacks:
             callback.on_end(state)
 
@@ -280,8 +280,14 @@ def _interrupted_folder(config: TrainConfig) -> Path | None:
     if config.out:
         return Path(config.out) if rundir.is_run(Path(config.out)) else None
     runs = sorted(Path("runs").glob(f"*/{rundir.CONFIG}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    same = (path.parent for path in runs if dataclasses.replace(rundir.read_config(path.parent), out="") == config)
+    same = (path.parent for path in runs if dataclasses.replace(read_config(path.parent), out="") == config)
     return next((folder for folder in same if not rundir.is_finished(folder)), None)
+
+
+def _machine() -> dict[str, Any]:
+    """Facts about torch for environment.json."""
+    cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"torch": torch.__version__, "threads": torch.get_num_threads(), "cuda": cuda}
 
 
 @contextmanager
@@ -290,6 +296,5 @@ def _alone_in(folder: Path, processes: Processes) -> Iterator[None]:
     if not processes.first:
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
     with rundir.only_one_trainer(folder):
         yield

@@ -50,6 +50,14 @@ def to_dict(config: Any) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one level of dotted keys: {"data.kind": …}, as the command line takes them."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        result |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return result
+
+
 def from_dict(kind: type[Config], values: Mapping[str, Any], where: str = "") -> Config:
     """The inverse of `to_dict`: unknown keys and wrong types are a `UsageError` that names the key; missing ones take their default."""
     hints = _fields(kind)

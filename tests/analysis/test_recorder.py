@@ -70,12 +70,14 @@ def test_start_every_and_end_are_recorded(tmp_path: Path) -> None:
     assert len(line["gamma"]) == 1
 
 
-def test_a_resume_replaces_the_file_in_one_instant(tmp_path: Path) -> None:
+def test_a_resume_cuts_the_file_in_one_instant(tmp_path: Path) -> None:
     train(GammaRecorder(every=2, share=1.0), State(tmp_path), until=8)
     whole = (tmp_path / "gamma.jsonl").read_text()
     with (tmp_path / "gamma.jsonl").open() as reader:  # as a kill would, it sees the old file or the new one, none half-written
-        GammaRecorder(every=2, share=1.0).on_start(State(tmp_path, step=4))
-        assert reader.read() == whole
+        recorder = GammaRecorder(every=2, share=1.0)
+        recorder.on_start(State(tmp_path, step=4))
+        assert reader.read() in (whole, "".join(whole.splitlines(keepends=True)[:3]))
+        recorder.close()
     assert steps(tmp_path) == [0, 2, 4]
     assert not list(tmp_path.glob(".*"))
 

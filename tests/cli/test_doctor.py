@@ -223,7 +223,7 @@ def test_a_mistake_is_answered_in_a_sentence(word: str, sentence: str, capsys: p
 def test_a_run_of_an_empty_configuration_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text("{}")
     assert main(["doctor", str(tmp_path)]) == 2
-    assert f"{tmp_path / 'config.json'} is no configuration" in capsys.readouterr().err
+    assert f"{tmp_path / 'config.json'} is not a configuration" in capsys.readouterr().err
 
 
 def test_a_page_that_cannot_be_written_is_refused_before_the_examination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

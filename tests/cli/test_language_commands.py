@@ -16,6 +16,7 @@ from stepsnet.runs.folder import create
 from stepsnet.train.config import customise
 from stepsnet.train.recipes import get_recipe
 from stepsnet.train.run import resume, train
+from stepsnet.train.typed import to_dict
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 60
 TINY = ["model=test_steps_transformer", "plan=none", "model_args.embed_dim=32", "iters=2", "batch_size=4", "data.seq_len=16"]
@@ -91,7 +92,7 @@ def test_a_run_does_not_change_its_tokenizer(prepared: Path) -> None:
     config = customise(get_recipe("wikitext103"), [*TINY, f"data.root={prepared}", f"out={run}"])
     run.mkdir()
     (run / "tokenizer.json").write_text((prepared / "tokenizer.json").read_text() + "\n")
-    create(run, config)
+    create(run, to_dict(config))
     with pytest.raises(UsageError, match="was started with another tokenizer"):
         resume(run)
 
@@ -148,6 +149,6 @@ def test_mistakes_are_sentences(
 
 
 def test_an_unfinished_run_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    create(tmp_path, get_recipe("python_docs"))
+    create(tmp_path, to_dict(get_recipe("python_docs")))
     assert main(["generate", str(tmp_path)]) == 2
     assert "stepsnet resume" in capsys.readouterr().err

@@ -15,8 +15,8 @@ import pytest
 
 from stepsnet.cli import watching
 from stepsnet.cli.main import main
+from stepsnet.errors import RunFailed
 from stepsnet.train.callbacks import Callback, Watcher
-from stepsnet.train.errors import RunFailed
 from stepsnet.train.loop import TrainState
 from stepsnet.train.recipes import RECIPES
 
@@ -152,7 +152,7 @@ def test_a_stopped_run_says_how_to_go_on(
     assert main(["train", "digits", *QUICK, "iters=5", "out=run"]) == code
     assert "Stopped at step 3 of 5 and saved; go on with: stepsnet resume run" in capsys.readouterr().out
     assert main(["train", "digits", *QUICK, "iters=5", "out=run"]) == 2
-    assert "go on with it by `stepsnet resume run`" in capsys.readouterr().err
+    assert "`stepsnet resume run` continues it" in capsys.readouterr().err
     assert main(["eval", "run"]) == 0
     monkeypatch.undo()
     monkeypatch.chdir(at_home)

@@ -14,11 +14,10 @@ import pytest
 import torch
 from torch import nn
 
-from stepsnet.errors import UsageError
-from stepsnet.train import durable
+from stepsnet.errors import RunFailed, UsageError
+from stepsnet.files import explain_full_disk
 from stepsnet.train.checkpoint import Checkpoints, Weights, latest
 from stepsnet.train.distributed import Processes
-from stepsnet.train.errors import RunFailed
 from stepsnet.train.run import resume, train
 from stepsnet.train.tensors import model_tensors
 from tests.train.synthetic import At, NoisyTask, PoweredOffError, in_processes, power_off, small_config, terminate
@@ -119,7 +118,7 @@ def test_a_full_disk_is_told_with_path_and_bytes_and_leaves_the_last_checkpoint(
 
 
 def test_other_failures_of_the_disk_are_not_called_full(tmp_path: Path) -> None:
-    with pytest.raises(PermissionError), durable.full_disk_in_words(tmp_path, 1, ""):
+    with pytest.raises(PermissionError), explain_full_disk(tmp_path, 1, ""):
         raise PermissionError(errno.EACCES, "no")
 
 

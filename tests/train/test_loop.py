@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from stepsnet.errors import RunFailed
 from stepsnet.models import load_model
 from stepsnet.runs.folder import EVALUATIONS, METRICS, read_lines
 from stepsnet.train.callbacks import Callback
-from stepsnet.train.errors import RunFailed
 from stepsnet.train.loop import TrainState
 from stepsnet.train.run import resume, train
 from tests.train.synthetic import At, NoisyTask, PoweredOffError, fingerprint, in_processes, power_off, small_config, terminate

@@ -25,11 +25,10 @@ def main() -> int:
     import torch
 
     from stepsnet.analysis import GammaRecorder
-    from stepsnet.errors import UsageError
+    from stepsnet.errors import RunFailed, UsageError
     from stepsnet.research.studies.probes import probe
     from stepsnet.runs.folder import is_being_trained, is_run
     from stepsnet.train.config import TrainConfig
-    from stepsnet.train.errors import RunFailed
     from stepsnet.train.run import resume, train
     from stepsnet.train.typed import from_dict
 

@@ -7,9 +7,9 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from stepsnet.report.figures import Line, bar_chart, line_chart
-from stepsnet.report.run import read_lines
 from stepsnet.research.studies.results import Results, mean_and_error
 from stepsnet.research.studies.study import Arm, Setting
+from stepsnet.runs.folder import GAMMA, read_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +73,7 @@ def gamma_over_depth(results: Results, setting: Setting, arms: Sequence[Arm], st
     seeds: list[int] = []
     for arm in arms:
         looks = [
-            line["gamma"] for cell in results.finished(arm) for line in read_lines(results.pool / cell.cell / "gamma.jsonl")
+            line["gamma"] for cell in results.finished(arm) for line in read_lines(results.pool / cell.cell / GAMMA)
             if line["step"] == step
         ]
         if looks:

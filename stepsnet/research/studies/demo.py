@@ -18,9 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepsnet.errors import RunFailed
 from stepsnet.report import palette
-from stepsnet.report.run import early_line, read_lines
-from stepsnet.train.errors import RunFailed
+from stepsnet.report.run import early_line
+from stepsnet.runs.folder import GAMMA, METRICS, read_lines
 
 if TYPE_CHECKING:
     from stepsnet.train.config import TrainConfig
@@ -130,7 +131,7 @@ def run_demo(
             while pending:
                 done, pending = wait(pending, timeout=0.3)
                 for network in networks:
-                    steps = read_lines(out / network.key / "metrics.jsonl")
+                    steps = read_lines(out / network.key / METRICS)
                     for line in steps[seen[network] :]:
                         watch(network, line)
                     seen[network] = len(steps)
@@ -163,8 +164,8 @@ def train_network(network: Network, seed: int, out: Path, iters: int = ITERS) ->
         raise KeyboardInterrupt
     run_report(result.out)
     cost = preview(config)["model"]
-    losses = [line["loss"] for line in read_lines(result.out / "metrics.jsonl")][-20:]
-    gammas = read_lines(result.out / "gamma.jsonl")
+    losses = [line["loss"] for line in read_lines(result.out / METRICS)][-20:]
+    gammas = read_lines(result.out / GAMMA)
     return Outcome(
         network.key, network.label, network.plan, network.join, cost["blocks"], cost["params"], cost["macs"],
         sum(losses) / len(losses), result.metrics, _mean(gammas[0]), _mean(early_line(gammas)), _mean(gammas[-1]),

@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from stepsnet.analysis import drop_blocks, mask_paths
-from stepsnet.report.run import read_json
+from stepsnet.files import read_json, write_json
 from stepsnet.research.studies.results import has_null
-from stepsnet.runs.folder import write_json
 from stepsnet.tasks.base import Batch
 from stepsnet.train.config import TrainConfig
 from stepsnet.train.distributed import Processes, choose_device

@@ -12,8 +12,10 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from stepsnet.report.run import early_line, read_json, read_lines
+from stepsnet.files import finite, read_json
+from stepsnet.report.run import early_line
 from stepsnet.research.studies.study import Arm, Cell, Size
+from stepsnet.runs.folder import GAMMA, METRICS, read_lines, read_result
 
 LAST_STEPS = 20  # of training, whose mean is the training loss
 FINISHED, FAILED = "finished", "failed"
@@ -40,7 +42,7 @@ class Measured:
 
 def measured(cell: Cell, folder: Path, probes: Sequence[str] = ()) -> Measured | None:
     """What the finished run in `folder` found; None while it, or one of its probes, is not finished."""
-    found = read_json(folder / "result.json")
+    found = read_result(folder)
     looked = {name: read_json(folder / f"{name}.json") for name in probes}
     if not found or not all(looked.values()):
         return None
@@ -49,8 +51,8 @@ def measured(cell: Cell, folder: Path, probes: Sequence[str] = ()) -> Measured |
     for name, tables in looked.items():
         if has_null(tables):
             return Measured(cell.id, cell.seed, FAILED, error=f"what {name} measured on the trained model is not finite everywhere")
-    steps = read_lines(folder / "metrics.jsonl")
-    looks = read_lines(folder / "gamma.jsonl")
+    steps = read_lines(folder / METRICS)
+    looks = read_lines(folder / GAMMA)
     shown = (looks[0], early_line(looks), looks[-1]) if looks else ()
     return Measured(
         cell.id, cell.seed, FINISHED,
@@ -74,7 +76,7 @@ class ResultLines:
 
     def add(self, found: Measured) -> None:
         """Append in one write, unless the very same is there already."""
-        line = json.loads(json.dumps(asdict(found)), parse_constant=lambda _: None)  # JSON knows no NaN
+        line = finite(asdict(found))
         if self.last.get(found.cell) == line:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)

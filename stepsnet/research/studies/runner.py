@@ -13,15 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
 from stepsnet.errors import UsageError
 from stepsnet.research.studies.results import FAILED, Measured, ResultLines, Results, measured
 from stepsnet.research.studies.study import Cell, Size, Study
 from stepsnet.runs import folder as rundir
+from stepsnet.train.config import read_config
 from stepsnet.train.run import task_of
 from stepsnet.train.signals import stop_on_signals
-from stepsnet.train.typed import to_dict
+from stepsnet.train.typed import flat, to_dict
 
 POLL_SECONDS = 0.25
 PINNED = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -92,7 +93,7 @@ def collect(place: Place) -> Results:
 
 def check(cell: Cell, folder: Path) -> None:
     """The run in `folder` is the one that is registered, but for where it lies and where its data do."""
-    there, registered = (_flat(to_dict(config)) for config in (rundir.read_config(folder), cell.arm.config(cell.seed)))
+    there, registered = (flat(to_dict(config)) for config in (read_config(folder), cell.arm.config(cell.seed)))
     for key in {**there, **registered}:
         found, wanted = there.get(key), registered.get(key)
         if key not in ("out", "data.root") and found != wanted:
@@ -207,11 +208,3 @@ class _Process:
 
 def _steps_done(folder: Path) -> int:
     return int(rundir.last_line(folder / rundir.METRICS).get("step", 0))
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"data.kind": …}: one level of keys."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat

@@ -12,6 +12,7 @@ from stepsnet.research.studies.results import Measured, Results
 from stepsnet.research.studies.rules import Outcome, contrast
 from stepsnet.research.studies.study import Arm, Cell, Setting, Size, Study
 from stepsnet.runs.folder import create
+from stepsnet.train.typed import to_dict
 
 WORDS = (
     "model=test_deit", "model_args.embed_dim=16", "model_args.patch_size=16", "batch_size=4", "schedule.warmup_epochs=0", "eval.every=0",
@@ -59,7 +60,7 @@ def made_up(cell: Cell, loss: float | None, **probes: Any) -> Measured:
 def pretend(pool: Path, cell: Cell, loss: float, **probes: Any) -> Path:
     """A run folder as a finished cell leaves it."""
     folder = pool / cell.id
-    create(folder, cell.arm.config(cell.seed, folder))
+    create(folder, to_dict(cell.arm.config(cell.seed, folder)))
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps({'step': step, 'loss': loss})}\n" for step in range(1, 6)))
     looks: Iterator[dict[str, Any]] = ({"step": step, "gamma": [1.0, 0.5]} for step in (0, *cell.arm.setting.looks))
     (folder / "gamma.jsonl").write_text("".join(f"{json.dumps(look)}\n" for look in looks))

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stepsnet.errors import UsageError
-from stepsnet.runs import folder as rundir
-from stepsnet.runs.folder import StepLines, last_line, read_lines
-from stepsnet.train.errors import RunFailed
-from tests.train.synthetic import small_config
+from stepsnet.errors import RunFailed, UsageError
+from stepsnet.runs.folder import StepLines, is_being_trained, last_line, new_folder, only_one_trainer, read_lines
+from stepsnet.train.config import read_config
 
 
 def write(path: Path, steps: list[int]) -> None:
@@ -64,22 +62,21 @@ def test_the_last_line_is_found_behind_many(tmp_path: Path) -> None:
 
 def test_the_next_free_name_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    config = small_config(Path("x"), "out=")
-    assert rundir.new_folder(config) == Path("runs/classification-test_deit-1")
-    Path("runs/classification-test_deit-1").mkdir(parents=True)
-    assert rundir.new_folder(config) == Path("runs/classification-test_deit-2")
+    assert new_folder("", "digits-test_deit") == Path("runs/digits-test_deit-1")
+    Path("runs/digits-test_deit-1").mkdir(parents=True)
+    assert new_folder("", "digits-test_deit") == Path("runs/digits-test_deit-2")
 
 
 def test_a_folder_killed_before_it_became_a_run_is_free(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".tmp-config.json-123").write_text("{")
-    assert rundir.new_folder(small_config(tmp_path / "run")) == tmp_path / "run"
+    assert new_folder(str(tmp_path / "run"), "") == tmp_path / "run"
 
 
 def test_a_second_trainer_is_kept_out(tmp_path: Path) -> None:
     def enter(answers: multiprocessing.SimpleQueue[str]) -> None:
         try:
-            with rundir.only_one_trainer(tmp_path):
+            with only_one_trainer(tmp_path):
                 answers.put("entered")
         except UsageError as error:
             answers.put(str(error))
@@ -93,14 +90,14 @@ def test_a_second_trainer_is_kept_out(tmp_path: Path) -> None:
         process.join()
         return answers.get()
 
-    with rundir.only_one_trainer(tmp_path):
+    with only_one_trainer(tmp_path):
         assert "is being trained by another process" in second()
     assert second() == "entered"
-    assert not rundir.is_being_trained(tmp_path)
+    assert not is_being_trained(tmp_path)
 
 
 @pytest.mark.parametrize(("content", "sentence"), [("{", "is not JSON"), ("[1]", "is not a configuration"), ('{"lr": 1}', "is missing")])
 def test_a_damaged_configuration_is_told(content: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(UsageError, match=sentence):
-        rundir.read_config(tmp_path)
+        read_config(tmp_path)
