@@ -19,19 +19,19 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports --no-logo
 
 bench: $(INSTALLED)
-	$(BIN)/python benchmarks/import_time.py
-	$(BIN)/python benchmarks/loop_overhead.py
-	$(BIN)/python -m benchmarks.gamma_overhead
-	$(BIN)/python benchmarks/generation.py
-	$(BIN)/python benchmarks/construction.py
+	$(BIN)/python -m tests.checks.processes imports
+	$(BIN)/python -m tests.checks.overhead loop
+	$(BIN)/python -m tests.checks.overhead gamma
+	$(BIN)/python -m stepsnet.research.bench.checks generation
+	$(BIN)/python -m stepsnet.research.bench.checks construction
 	$(BIN)/stepsnet bench speed deit_tiny resnet18 --against timm --batch 8 --mode inference training
 	$(BIN)/stepsnet bench speed swin_tiny --against timm --batch 8 --rounds 7
 	$(BIN)/stepsnet bench speed steps_deit_tiny --against baseline --batch 8 --mode inference training
-	$(BIN)/python benchmarks/loading_memory.py
-	$(BIN)/python benchmarks/compile_time.py
+	$(BIN)/python -m tests.checks.processes loading
+	$(BIN)/python -m stepsnet.research.bench.checks compile
 
 chaos: $(INSTALLED)
-	$(BIN)/python benchmarks/chaos.py
+	$(BIN)/python -m tests.checks.chaos
 
 # The project is built by the setuptools of the lock (--no-build-isolation), so that nothing unpinned is fetched for it.
 $(INSTALLED): requirements.lock pyproject.toml

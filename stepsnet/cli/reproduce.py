@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepsnet.research.paper import Comparison, Table
+    from stepsnet.research.paper import Comparison, PaperTable
 
 SUMMARY = "reprint a table of the paper beside our own counts"
 DESCRIPTION = """\
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(comparison.holds for _, comparisons in results for comparison in comparisons) else 1
 
 
-def show(table: Table, comparisons: list[Comparison]) -> None:
+def show(table: PaperTable, comparisons: list[Comparison]) -> None:
     from stepsnet.cli.numbers import print_table
 
     print(f"Table {table.name.removeprefix('table')}. {table.title}" + (f". {table.note}" if table.note else ""))

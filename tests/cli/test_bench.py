@@ -18,7 +18,7 @@ QUICK = ["--rounds", "2", "--batch", "2"]
 @pytest.fixture(autouse=True)
 def _two_rounds_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepsnet.cli.bench.FEWEST_ROUNDS", 1)
-    monkeypatch.setattr("stepsnet.research.bench.machine.SIZES", (16,))
+    monkeypatch.setattr("stepsnet.research.bench.timing.PEAK_SIZES", (16,))
     # Real processes are started by tests/bench.
     monkeypatch.setattr("stepsnet.research.bench.memory.peak_in_child", lambda subject, mode, batch: 1_000_000 * batch)
 
@@ -84,10 +84,10 @@ def test_depth_prints_exponents(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_depth_of_the_papers_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from stepsnet.research.paper import TABLES, Row, Table
+    from stepsnet.research.paper import TABLES, PaperTable, Row
 
     rows = (Row("Swin", "test_swin", {"result": "81.3"}), Row("Steps-Swin", "test_steps_swin", {"result": "82.4"}))
-    monkeypatch.setitem(TABLES, "table5b", Table("table5b", "", "", rows))
+    monkeypatch.setitem(TABLES, "table5b", PaperTable("table5b", "", "", rows))
     found = measured(capsys, "depth", "--table", "5b", *QUICK)
     series = found["series"]
     assert isinstance(series, list)
@@ -125,12 +125,12 @@ def test_out_gets_json_pictures_and_one_page(
         (["speed"], ["needs at least one model"]),
         (["speed", "steps_deit_tiny", "--against", "timm"], ["timm has no steps_deit_tiny", "--against baseline"]),
         (["speed", "test_transformer", "--against", "timm"], ["timm has no test_transformer"]),
-        (["speed", "test_deit", "--against", "baseline"], ["plain network already", "test_steps_deit"]),
+        (["speed", "test_deit", "--against", "baseline"], ["already a plain network", "test_steps_deit"]),
         (["speed", "test_deit", "--against", "tim"], ["tim"]),
         (["speed", "test_deit", "--rounds", "0"], ["--rounds 0 is too few"]),
         (["speed", "test_deit", "--batch", "0"], ["count from 1"]),
         (["speed", "test_deit", "--fold", "--mode", "training"], ["--fold is for inference"]),
-        (["speed", "test_deit", "--against", "openvino", "--mode", "training"], ["do not train"]),
+        (["speed", "test_deit", "--against", "openvino", "--mode", "training"], ["cannot be trained"]),
         (["speed", "test_deit", "--depths", "12"], ["--depths is for `stepsnet bench depth`"]),
         (["speed", "test_deit", "--alike"], ["--against timm"]),
         (["speed", "test_steps_deit", "--alike", "--against", "baseline"], ["--against timm"]),

@@ -9,8 +9,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 
 
-def test_a_run_killed_three_times_ends_like_one_that_was_left_alone() -> None:
-    words = [sys.executable, str(REPOSITORY / "benchmarks" / "chaos.py"), "--kills", "3", "--iters", "25"]
+def test_a_run_killed_three_times_ends_as_an_undisturbed_one() -> None:
+    words = [sys.executable, "-m", "tests.checks.chaos", "--kills", "3", "--iters", "25"]
     found = subprocess.run(words, capture_output=True, text=True, timeout=150, check=False, cwd=REPOSITORY)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "kills survived / tried: 3 / 3" in found.stdout

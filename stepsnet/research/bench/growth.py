@@ -1,7 +1,8 @@
-"""How cost grows: time and memory of one network made deeper at fixed width and wider at fixed depth, and the exponents of both."""
+"""How time and memory grow with depth at fixed width and with width at fixed depth, and the fitted exponents."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,16 +12,34 @@ import torch
 from stepsnet.errors import UsageError
 from stepsnet.macro import StepPlan
 from stepsnet.models import Model, create_model
-from stepsnet.research.bench.contenders import How, ours
-from stepsnet.research.bench.fit import PowerLaw
-from stepsnet.research.bench.interleave import interleave
-from stepsnet.research.bench.machine import describe_machine
 from stepsnet.research.bench.memory import saved_per_input
-from stepsnet.research.bench.passes import WHAT_IS_TIMED, random_batch
-from stepsnet.research.bench.summary import Spread
+from stepsnet.research.bench.speed import How, ours
+from stepsnet.research.bench.timing import WHAT_IS_TIMED, Quartiles, describe_machine, interleave, random_batch
 
 DEPTHS = (12, 24, 48, 96, 192)
 WIDTHS = (192, 384, 768)
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """y ≈ factor · x^exponent, fitted in logarithms; `error`: the exponent's standard error, 0 for two points."""
+
+    exponent: float
+    error: float
+    factor: float
+
+    @classmethod
+    def fit(cls, x: Sequence[float], y: Sequence[float]) -> PowerLaw:
+        if len(set(x)) < 2 or len(x) != len(y) or min(*x, *y) <= 0:
+            raise UsageError(f"a power law needs positive values at two different x, not {list(y)} at {list(x)}")
+        u, v = [math.log(value) for value in x], [math.log(value) for value in y]
+        mean_u, mean_v = sum(u) / len(u), sum(v) / len(v)
+        spread = sum((value - mean_u) ** 2 for value in u)
+        slope = sum((a - mean_u) * (b - mean_v) for a, b in zip(u, v, strict=True)) / spread
+        intercept = mean_v - slope * mean_u
+        left = sum((b - intercept - slope * a) ** 2 for a, b in zip(u, v, strict=True))
+        error = math.sqrt(left / (len(u) - 2) / spread) if len(u) > 2 else 0.0
+        return cls(slope, error, math.exp(intercept))
 
 
 @dataclass(frozen=True)
@@ -31,7 +50,7 @@ class Point:
     plan: str
     macs: int
     seconds: list[float]
-    time: Spread
+    time: Quartiles
     throughput: float
     saved_per_input: int
     accuracy: float | None = None
@@ -39,7 +58,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Networks along one line. `laws` are fitted over x: for time, memory, and the MACs as counted, which say what to expect."""
+    """Networks of one kind that differ in depth or width. `laws`: the exponents of time, memory and MACs."""
 
     label: str
     varies: str
@@ -50,17 +69,18 @@ class Series:
 
 
 def with_depth(name: str, blocks: int) -> Model:
-    """The model with as many blocks, every step deepened alike at its width."""
+    """The model with `blocks` blocks, all steps deepened in proportion."""
     plans = create_model(name, device="meta").plans
     now = sum(plan.blocks for plan in plans)
     if any(depth * blocks % now for plan in plans for depth in plan.depths):
-        raise UsageError(f"{name} has {now} blocks and cannot be made {blocks} deep in proportion; {now} and {2 * now} are possible")
+        possible = f"{now} and {2 * now} are possible"
+        raise UsageError(f"{name} has {now} blocks and cannot be made {blocks} deep in proportion; {possible}")
     deeper = [StepPlan(plan.widths, tuple(depth * blocks // now for depth in plan.depths)) for plan in plans]
     return create_model(name, plan=deeper)
 
 
 def with_width(name: str, width: int) -> Model:
-    """The model with its last stage that wide, every step widened alike."""
+    """The model with a last stage of this width, all steps widened in proportion."""
     plans = create_model(name, device="meta").plans
     now = plans[-1].width
     wider = [StepPlan(tuple(_even(each * width / now) for each in plan.widths), plan.depths) for plan in plans]
@@ -68,7 +88,7 @@ def with_width(name: str, width: int) -> Model:
 
 
 def _even(width: float) -> int:
-    """Widths that heads can divide: a multiple of 16 from 64 on, so that the attention of neighbours is alike; else of 2."""
+    """The nearest width that attention heads can divide: a multiple of 16 from 64 on, below that of 2."""
     unit = 16 if width >= 64 else 2
     return max(unit * round(width / unit), 2)
 
@@ -77,12 +97,12 @@ MAKERS: dict[str, Callable[[str, int], Model]] = {"depth": with_depth, "width": 
 
 
 def run_growth(
-    names: Sequence[str], *, depths: Sequence[int] = DEPTHS, widths: Sequence[int] = WIDTHS, modes: Sequence[str] = ("inference",),
-    batch: int = 4, rounds: int = 7, tick: Callable[[], None] = lambda: None,
+    names: Sequence[str], *, depths: Sequence[int] = DEPTHS, widths: Sequence[int] = WIDTHS,
+    modes: Sequence[str] = ("inference",), batch: int = 4, rounds: int = 7, tick: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Depths and widths of every named model; an empty list leaves that direction out."""
     series = [
-        measure_series(name, varies, [MAKERS[varies](name, value) for value in values], values, mode, batch, rounds, tick)
+        measure_series(name, varies, values, mode, batch, rounds, tick)
         for name in names
         for varies, values in (("depth", depths), ("width", widths))
         if values
@@ -92,17 +112,20 @@ def run_growth(
 
 
 def run_rows(
-    rows: Mapping[str, Sequence[tuple[str, float | None]]], *, modes: Sequence[str] = ("inference",), batch: int = 8, rounds: int = 7,
-    tick: Callable[[], None] = lambda: None,
+    rows: Mapping[str, Sequence[tuple[str, float | None]]], *, modes: Sequence[str] = ("inference",), batch: int = 8,
+    rounds: int = 7, tick: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Registered models with the paper's accuracies, line by line, against their blocks (Figures 6c and 6d): all take turns together."""
+    """Registered models with the paper's accuracies over their blocks (Figures 6c and 6d); all take turns."""
     series = []
     for mode in modes:
         models = {name: create_model(name) for line in rows.values() for name, _ in line}
         seconds = _seconds(list(models.values()), mode, batch, rounds, tick)
         timed = dict(zip(models, seconds, strict=True))
         for label, line in rows.items():
-            points = [_point(_blocks(models[name]), models[name], timed[name], batch, accuracy) for name, accuracy in line]
+            points = [
+                _point(sum(plan.blocks for plan in models[name].plans), models[name], timed[name], batch, accuracy)
+                for name, accuracy in line
+            ]
             series.append(Series(label, "blocks", mode, batch, points, {}))
     return _document(series, modes)
 
@@ -117,9 +140,10 @@ def _document(series: Sequence[Series], modes: Sequence[str]) -> dict[str, Any]:
 
 
 def measure_series(
-    name: str, varies: str, models: Sequence[Model], values: Sequence[int], mode: str, batch: int, rounds: int, tick: Callable[[], None],
+    name: str, varies: str, values: Sequence[int], mode: str, batch: int, rounds: int, tick: Callable[[], None]
 ) -> Series:
-    """Time all networks of a series in turns, count what they save, and fit the exponents."""
+    """Time all networks of a series in turns, count the bytes they save, and fit the exponents."""
+    models = [MAKERS[varies](name, value) for value in values]
     seconds = _seconds(models, mode, batch, rounds, tick)
     points = [_point(at, model, times, batch) for at, model, times in zip(values, models, seconds, strict=True)]
     measured = {
@@ -131,17 +155,16 @@ def measure_series(
     return Series(name, varies, mode, batch, points, laws)
 
 
-def _seconds(models: Sequence[Model], mode: str, batch: int, rounds: int, tick: Callable[[], None]) -> list[list[float]]:
+def _seconds(
+    models: Sequence[Model], mode: str, batch: int, rounds: int, tick: Callable[[], None]
+) -> list[list[float]]:
     torch.manual_seed(0)
     passes = [ours("", model, How(mode)).one_pass(random_batch(model, batch)) for model in models]
     return interleave(passes, rounds=rounds, tick=tick)
 
 
 def _point(at: int, model: Model, seconds: list[float], batch: int, accuracy: float | None = None) -> Point:
-    time = Spread.of(seconds)
+    time = Quartiles.of(seconds)
     macs = model.closed_form().macs
     return Point(at, model.plan, macs, seconds, time, batch / time.median, saved_per_input(model), accuracy)
 
-
-def _blocks(model: Model) -> int:
-    return sum(plan.blocks for plan in model.plans)

@@ -1,7 +1,6 @@
-"""The paper's tables, and what reprints them beside our numbers."""
+"""The paper's tables beside our numbers."""
 
 from stepsnet.research.paper.reproduce import Comparison, reproduce
-from stepsnet.research.paper.rows import Row, Table
-from stepsnet.research.paper.tables import TABLES, get_tables
+from stepsnet.research.paper.tables import TABLES, PaperTable, Row, get_tables
 
-__all__ = ["TABLES", "Comparison", "Row", "Table", "get_tables", "reproduce"]
+__all__ = ["TABLES", "Comparison", "PaperTable", "Row", "get_tables", "reproduce"]

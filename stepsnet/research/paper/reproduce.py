@@ -1,4 +1,4 @@
-"""Our figures for the rows of a table, and how they stand to the printed ones."""
+"""Our figures for the rows of a table, compared with the printed ones."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from stepsnet.cost import Cost
-from stepsnet.models import create_model
-from stepsnet.research.paper.dense import dense_cost
-from stepsnet.research.paper.rows import Row, Table
+import torch
 
-TOLERANCE = 0.02  # the paper's counter adds a little for norms and activations
+from stepsnet.cost import Cost, count_params
+from stepsnet.models import create_model
+from stepsnet.research.paper.tables import PaperTable, Row
+
+TOLERANCE = 0.02  # the paper's counter also counts norms and activations
 UNITS = {"params": 1_000_000, "macs": 1_000_000_000}
+IMAGE_SIZES = {"mask_rcnn": (800, 1280), "cascade": (800, 1280), "upernet": (512, 2048)}
+CLASSES = {"mask_rcnn": 80, "cascade": 80, "upernet": 150}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row: `ours` in plain numbers (and the plan), `verdicts` one a printed figure: "same", "within 2 %", "exception" or "differs"."""
+    """One row: `ours` as numbers (and the plan), and a verdict per printed figure.
+
+    Verdicts are "same", "within 2 %", "exception" and "differs".
+    """
 
     row: Row
     ours: dict[str, Any]
@@ -26,7 +32,7 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        """Every figure agrees, or is an exception we know and show."""
+        """Whether every figure agrees or is a listed exception."""
         return "differs" not in self.verdicts.values()
 
     def to_json(self) -> dict[str, Any]:
@@ -41,8 +47,8 @@ class Comparison:
         }
 
 
-def reproduce(table: Table) -> Iterator[Comparison]:
-    """Build every row's model on the meta device and take its cost in closed form, which the tests hold equal to the counted one."""
+def reproduce(table: PaperTable) -> Iterator[Comparison]:
+    """Each row with our figures; models are built on the meta device."""
     for row in table.rows:
         plan, cost = dense_cost(row) if row.around else _cost(row)
         ours = {"plan": plan, "blocks": cost.blocks, "layers": cost.layers, "params": cost.params, "macs": cost.macs}
@@ -53,6 +59,33 @@ def reproduce(table: Table) -> Iterator[Comparison]:
 def _cost(row: Row) -> tuple[str, Cost]:
     model = create_model(row.model, device="meta", **row.options)
     return model.plan, model.closed_form()
+
+
+def dense_cost(row: Row) -> tuple[str, Cost]:
+    """The plan of a row's backbone and the cost of the whole detector or segmenter, on the meta device."""
+    from stepsnet.dense.maps import make_maps
+
+    height, width = IMAGE_SIZES[row.around]
+    model = create_model(row.model, device="meta", **row.options)
+    shape, plan = model.closed_form(), model.plan
+    backbone = create_model(row.model, features_only=True, device="meta", **row.options)
+    with torch.device("meta"):
+        maps = make_maps(backbone)
+        if row.around == "upernet":
+            from stepsnet.dense.upernet import SegmentConfig, Segmenter
+
+            segmenter = Segmenter(maps, SegmentConfig(), CLASSES[row.around])
+            counted = segmenter.macs(height, width)
+            macs = counted["backbone"] + counted["decoder"]
+            return plan, Cost(shape.blocks, shape.layers, count_params(segmenter), macs)
+        from stepsnet.dense.config import DetectConfig
+        from stepsnet.dense.count import detector_macs
+        from stepsnet.dense.detector import Detector
+
+        settings = DetectConfig(heads="cascade") if row.around == "cascade" else DetectConfig()
+        detector = Detector(maps, settings, CLASSES[row.around])
+    macs = sum(detector_macs(detector, height, width).values())
+    return plan, Cost(shape.blocks, shape.layers, count_params(detector), macs)
 
 
 def _verdict(row: Row, column: str, ours: Any) -> str:

@@ -1,26 +1,53 @@
-"""The paper's tables as data: what each row prints, and which of our models it is. Numbers are those of arXiv 2511.14329.
+"""The tables of arXiv 2511.14329 as data: what each row prints, and which of our models it is.
 
-Columns: blocks, layers, params (millions), macs (the paper's "FLOPs", billions), and a result (accuracy, perplexity), all as printed.
-Where a row's architecture had to be settled, the reason stands beside the architecture in `families`.
+Columns: blocks, layers, params (millions), macs (the paper's "FLOPs", billions) and a result (accuracy, perplexity),
+all as printed.
+Where the paper leaves an architecture open, the choice is explained beside the architecture in `models`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from stepsnet.errors import UsageError, nearest
-from stepsnet.research.paper.dense import TABLE_2A, TABLE_2B, TABLE_3
-from stepsnet.research.paper.rows import Row, Table
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: `printed` has the paper's strings with their digits; `model` and `options` build our model."""
+
+    label: str
+    model: str
+    printed: Mapping[str, str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+    exceptions: tuple[str, ...] = ()
+    around: str = ""
+    """The network built around the backbone: mask_rcnn, cascade or upernet; empty: none."""
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    name: str
+    title: str
+    result: str
+    rows: tuple[Row, ...]
+    note: str = ""
 
 
 def _row(label: str, model: str, figures: str, note: str = "", exceptions: tuple[str, ...] = (), **options: Any) -> Row:
     """`figures` are blocks, layers, params, macs and the result as the paper prints them; "-" where it prints none."""
-    columns = ("blocks", "layers", "params", "macs", "result")
-    printed = {column: figure for column, figure in zip(columns, figures.split(), strict=True) if figure != "-"}
+    printed = _printed(("blocks", "layers", "params", "macs", "result"), figures)
     return Row(label, model, printed, options, note, exceptions)
 
 
-TABLE_1 = Table(
+def _printed(columns: tuple[str, ...], figures: str) -> dict[str, str]:
+    return {column: figure for column, figure in zip(columns, figures.split(), strict=True) if figure != "-"}
+
+
+TABLE_1 = PaperTable(
     "table1",
     "Comparison of different models on ImageNet-1K",
     "top-1 %",
@@ -46,7 +73,81 @@ TABLE_1 = Table(
     ),
 )
 
-TABLE_4 = Table(
+
+def _dense_rows(around: str, figures: dict[str, str], notes: dict[str, str] | None = None) -> tuple[Row, ...]:
+    """`figures` are FLOPs, parameters and the result of each model, "-" where the paper prints none."""
+    labels = {"swin_tiny": "Swin-T", "swin_small": "Swin-S", "swin_base": "Swin-B"}
+    rows = []
+    for model, text in figures.items():
+        base = model.removeprefix("steps_")
+        label = f"{'Steps-' if base != model else ''}{labels[base]}"
+        note = (notes or {}).get(model, "")
+        rows.append(Row(label, model, _printed(("macs", "params", "result"), text), note=note, around=around))
+    return tuple(rows)
+
+
+_DETECTORS = (
+    "At 1280×800: backbone, pyramid and proposal head on the whole image, box heads on 1,000 regions (each of a "
+    "cascade's three), mask heads on 100 (each of three); pooling, suppression and pasting are not counted. Parameters, "
+    "which the paper does not print here, are for 80 classes"
+)
+TABLE_2A = PaperTable(
+    "table2a",
+    "Mask R-CNN on COCO, 1× schedule",
+    "AP box/mask",
+    _dense_rows(
+        "mask_rcnn",
+        {
+            "swin_tiny": "267 - 43.7/39.8",
+            "steps_swin_tiny": "266 - 44.1/40.2",
+            "swin_small": "359 - 45.7/41.1",
+            "steps_swin_small": "357 - 46.3/41.9",
+            "swin_base": "503 - 46.9/42.3",
+            "steps_swin_base": "501 - 47.1/42.5",
+        },
+    ),
+    _DETECTORS,
+)
+TABLE_2B = PaperTable(
+    "table2b",
+    "Cascade Mask R-CNN on COCO, 3× schedule",
+    "AP box/mask",
+    _dense_rows(
+        "cascade",
+        {
+            "swin_tiny": "745 - 50.4/43.7",
+            "steps_swin_tiny": "745 - 51.2/44.3",
+            "swin_small": "837 - 51.9/45.0",
+            "steps_swin_small": "836 - 52.3/45.2",
+            "swin_base": "981 - 51.9/45.0",
+            "steps_swin_base": "979 - 52.5/45.4",
+        },
+    ),
+    _DETECTORS,
+)
+TABLE_3 = PaperTable(
+    "table3",
+    "UPerNet on ADE20K",
+    "mIoU/mAcc",
+    _dense_rows(
+        "upernet",
+        {
+            "swin_tiny": "945 60 44.5/55.6",
+            "steps_swin_tiny": "941 58 45.5/56.8",
+            "swin_small": "- - -",
+            "steps_swin_small": "- - -",
+            "swin_base": "- - -",
+            "steps_swin_base": "- - -",
+        },
+        {
+            "swin_small": "not in the paper; Swin's own prints 81 M and 1038 G",
+            "swin_base": "not in the paper; Swin's own prints 121 M and 1188 G",
+        },
+    ),
+    "At 512×2048: backbone and main head as in inference, no interpolation. Parameters include the auxiliary head",
+)
+
+TABLE_4 = PaperTable(
     "table4",
     "Language modeling perplexity on WikiText-103",
     "perplexity",
@@ -58,11 +159,11 @@ TABLE_4 = Table(
         _row("Transformer", "transformer_63m", "12 61 63 - 22.05"),
         _row("Steps-Transformer", "steps_transformer_63m", "24 121 64 - 21.64"),
     ),
-    "Parameters include the embedding, which is also the head. The paper prints no FLOPs here; ours are for one sequence of 128 tokens.",
+    "Parameters include the embedding, which is also the head. The paper prints no FLOPs; ours are for 128 tokens.",
 )
 
 _ROUNDING = "the paper rounds up"
-TABLE_5A = Table(
+TABLE_5A = PaperTable(
     "table5a",
     "Going deeper with fixed width",
     "top-1 %",
@@ -73,17 +174,16 @@ TABLE_5A = Table(
         _row("DeiT", "deit_deep_d72", "72 362 16.4 4.0 75.8"),
         _row("DeiT", "deit_deep_d96", "96 482 21.8 5.3 75.6", "21.75 M, " + _ROUNDING, ("params",)),
         _row("Steps-DeiT", "steps_deit_deep_d24", "24 122 5.9 1.3 73.3"),
-        _row("Steps-DeiT", "steps_deit_deep_d36", "36 182 8.8 2.0 77.0", "allocation not printed; this one meets the sizes"),
-        _row(
-            "Steps-DeiT", "steps_deit_deep_d48", "48 242 11.3 2.6 78.4", "11.25 M and 2.547 G, " + _ROUNDING, ("params", "macs")
-        ),
+        _row("Steps-DeiT", "steps_deit_deep_d36", "36 182 8.8 2.0 77.0", "plan not printed; this one has the sizes"),
+        _row("Steps-DeiT", "steps_deit_deep_d48", "48 242 11.3 2.6 78.4", f"11.25 M and 2.547 G, {_ROUNDING}",
+             ("params", "macs")),
         _row("Steps-DeiT", "steps_deit_deep_d72", "72 362 16.6 3.8 79.4"),
         _row("Steps-DeiT", "steps_deit_deep_d96", "96 482 22.0 5.1 80.0"),
     ),
 )
 
 _RECONSTRUCTED = "plan reconstructed: the paper prints only its size"
-TABLE_5B = Table(
+TABLE_5B = PaperTable(
     "table5b",
     "Going deeper with fixed FLOPs",
     "top-1 %",
@@ -101,20 +201,21 @@ TABLE_5B = Table(
     ),
 )
 
-TABLE_8 = Table(
+TABLE_8 = PaperTable(
     "table8",
     "Ablation on the number of steps",
     "top-1 %",
     tuple(
         _row(f"{steps} step{'s' * (steps > 1)}", "deit_small", figures, plan=steps)
         for steps, figures in enumerate(
-            ("12 62 22.1 4.6 79.9", "18 92 22.1 4.7 80.8", "24 122 22.1 4.7 81.0", "30 152 22.1 4.8 81.0", "36 182 22.1 4.8 81.2"), start=1
+            ("12 62 22.1 4.6 79.9", "18 92 22.1 4.7 80.8", "24 122 22.1 4.7 81.0", "30 152 22.1 4.8 81.0",
+             "36 182 22.1 4.8 81.2"), start=1
         )
     ),
     "Our plans here are derived from a number of steps alone (plan=1 … 5).",
 )
 
-TABLE_9 = Table(
+TABLE_9 = PaperTable(
     "table9",
     "Ablation on computation allocation",
     "top-1 %",
@@ -131,7 +232,7 @@ TABLE_9 = Table(
     ),
 )
 
-TABLE_10 = Table(
+TABLE_10 = PaperTable(
     "table10",
     "The reverse design",
     "top-1 %",
@@ -142,7 +243,7 @@ TABLE_10 = Table(
 )
 
 _STAGE_4 = "192x4, 272x2, 384x2, 544x2"
-TABLE_11 = Table(
+TABLE_11 = PaperTable(
     "table11",
     "Applying StepsNet at different stages of Swin-T",
     "top-1 %",
@@ -164,7 +265,7 @@ def _architecture(label: str, model: str, plan: str, note: str = "") -> Row:
 
 _RESNET_NOTE = "printed 64x1; 128x1 is a slip: the totals need 64x2; 128x3"
 _RESNET_34 = "64x6, 90x3, 128x3, 181x3, 256x2; 64x2, 90x1, 128x1, 181x1, 256x1, 362x1, 512x1"
-TABLE_12 = Table(
+TABLE_12 = PaperTable(
     "table12",
     "Architectures of ResNet and Steps-ResNet (downsampling blocks not listed)",
     "",
@@ -182,7 +283,7 @@ TABLE_12 = Table(
     ),
 )
 
-TABLE_13 = Table(
+TABLE_13 = PaperTable(
     "table13",
     "Architectures of DeiT and Steps-DeiT",
     "",
@@ -201,8 +302,8 @@ TABLE_13 = Table(
     ),
 )
 
-_SWIN_NOTE = "the printed last step of no blocks is absent from the network: only so do the printed sizes come out"
-TABLE_14 = Table(
+_SWIN_NOTE = "the printed last step has no blocks; without it the sizes agree with the printed ones"
+TABLE_14 = PaperTable(
     "table14",
     "Architectures of Swin and Steps-Swin",
     "",
@@ -210,8 +311,12 @@ TABLE_14 = Table(
         _architecture("Swin-T", "swin_tiny", "96x2; 192x2; 384x6; 768x2"),
         _architecture("Swin-S", "swin_small", "96x2; 192x2; 384x18; 768x2"),
         _architecture("Swin-B", "swin_base", "128x2; 256x2; 512x18; 1024x2"),
-        _architecture("Steps-Swin-T", "steps_swin_tiny", f"96x2; 192x2; 192x6, 272x3, 384x3; {_STAGE_4}, 768x0", _SWIN_NOTE),
-        _architecture("Steps-Swin-S", "steps_swin_small", f"96x2; 192x2; 192x6, 272x3, 384x15; {_STAGE_4}, 768x0", _SWIN_NOTE),
+        _architecture(
+            "Steps-Swin-T", "steps_swin_tiny", f"96x2; 192x2; 192x6, 272x3, 384x3; {_STAGE_4}, 768x0", _SWIN_NOTE
+        ),
+        _architecture(
+            "Steps-Swin-S", "steps_swin_small", f"96x2; 192x2; 192x6, 272x3, 384x15; {_STAGE_4}, 768x0", _SWIN_NOTE
+        ),
         _architecture(
             "Steps-Swin-B",
             "steps_swin_base",
@@ -230,9 +335,10 @@ TABLES = {
 }  # fmt: skip
 
 
-def get_tables(name: str) -> list[Table]:
+def get_tables(name: str) -> list[PaperTable]:
     """The tables of that name: one, both halves of a divided one ("table2", "table5"), or "all"."""
-    found = [table for table in TABLES.values() if name in (table.name, table.name[:-1] if table.name[-1] in "ab" else "", "all")]
+    found = [table for table in TABLES.values() if name in (table.name, table.name.rstrip("ab"), "all")]
     if not found:
-        raise UsageError(f"there is no reproduction of '{name}'{nearest(name, TABLES)}; known: {', '.join(TABLES)}, all")
+        known = f"known: {', '.join(TABLES)}, all"
+        raise UsageError(f"there is no reproduction of '{name}'{nearest(name, TABLES)}; {known}")
     return found

@@ -1,4 +1,4 @@
-"""Networks made deeper and wider, and what is said about them."""
+"""Networks made deeper and wider, and the fitted exponents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from stepsnet.errors import UsageError
 from stepsnet.research.bench import run_growth, run_rows
-from stepsnet.research.bench.growth import with_depth, with_width
+from stepsnet.research.bench.growth import PowerLaw, with_depth, with_width
 
 
 def test_every_step_is_deepened_alike() -> None:
@@ -42,8 +42,37 @@ def test_no_widths_leave_that_direction_out() -> None:
 
 
 def test_lines_of_registered_models_against_their_blocks() -> None:
-    rows: dict[str, list[tuple[str, float | None]]] = {"DeiT": [("test_deit", 70.0)], "Steps-DeiT": [("test_steps_deit", None)]}
+    rows: dict[str, list[tuple[str, float | None]]] = {
+        "DeiT": [("test_deit", 70.0)],
+        "Steps-DeiT": [("test_steps_deit", None)],
+    }
     document = run_rows(rows, batch=1, rounds=1)
     assert [(series["label"], series["points"][0]["at"], series["points"][0]["accuracy"]) for series in document["series"]] == [
         ("DeiT", 4, 70.0), ("Steps-DeiT", 8, None),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
+def test_an_exact_law_is_found_exactly(exponent: float) -> None:
+    x = [12, 24, 48, 96]
+    law = PowerLaw.fit(x, [3.0 * value**exponent for value in x])
+    assert law.exponent == pytest.approx(exponent)
+    assert law.factor == pytest.approx(3.0)
+    assert law.error == pytest.approx(0.0, abs=1e-6)
+
+
+def test_scatter_shows_as_error() -> None:
+    """Residuals of ±ln 1.1 in turns: the slope's standard error is √(4·ln²1.1 / 2 / Σ(u-ū)²) with u = 0, ln 2, 2 ln 2, 3 ln 2."""
+    law = PowerLaw.fit([1, 2, 4, 8], [1.1, 2 / 1.1, 4 * 1.1, 8 / 1.1])
+    assert law.exponent == pytest.approx(1.0, abs=0.1)
+    assert 0.05 < law.error < 0.15
+
+
+def test_two_points_leave_no_error_to_estimate() -> None:
+    assert PowerLaw.fit([1, 2], [1, 4]).error == 0.0
+
+
+@pytest.mark.parametrize(("x", "y"), [([1, 1], [1, 2]), ([1, 2], [0, 1]), ([1, 2], [1, 2, 3])])
+def test_what_has_no_exponent_is_refused(x: list[float], y: list[float]) -> None:
+    with pytest.raises(UsageError, match="power law"):
+        PowerLaw.fit(x, y)

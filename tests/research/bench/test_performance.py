@@ -1,4 +1,4 @@
-"""docs/performance.md and the program that fills it speak of the same results, and the program can be trusted with them."""
+"""The pages of docs/performance.md and the program that fills them agree."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import performance
-from benchmarks.goals import GOALS, goals_table
 from stepsnet.cli.bench import add_arguments
 from stepsnet.cli.main import Parser
+from stepsnet.research.bench import performance
+from stepsnet.research.bench.performance import GOALS, goals_table
 
 MACHINE = {
     "cpu": "Some CPU", "cores": 2, "threads": 2, "instructions": "AVX512", "bf16_instructions": [], "system": "Linux", "python": "3.11",
@@ -27,16 +27,31 @@ def speed_document(ratio: float, *, mode: str = "inference", model: str = "deit_
         return {"label": label, "model": model, "macs": 1, "time": {"median": 0.1, "lower": 0.1, "upper": 0.1}, "ratio": spread,
                 "ratio_per_mac": spread, "throughput": 80.0, "gflops": 100.0, "share_of_peak": 0.5, "difference": None}  # fmt: skip
 
-    case = {"model": model, "mode": mode, "batch": 8, "dtype": "fp32", "contenders": [contender("timm", 1.0), contender("stepsnet", ratio)]}
-    return {"benchmark": "speed", "command": "stepsnet bench speed …", "machine": MACHINE, "peak_gflops": {"fp32": 200.0}, "cases": [case]}
+    case = {
+        "model": model,
+        "mode": mode,
+        "batch": 8,
+        "dtype": "fp32",
+        "contenders": [contender("timm", 1.0), contender("stepsnet", ratio)],
+    }
+    return {
+        "benchmark": "speed",
+        "command": "stepsnet bench speed …",
+        "machine": MACHINE,
+        "peak_gflops": {"fp32": 200.0},
+        "cases": [case],
+    }
 
 
 def test_every_mark_of_the_page_names_commands_and_every_command_has_a_mark() -> None:
-    marks = re.findall(r"<!-- bench: ([^>]*?) -->", performance.PAGE.read_text(encoding="utf-8"))
+    text = "".join(page.read_text(encoding="utf-8") for page in performance.PAGES)
+    marks = re.findall(r"<!-- bench: ([^>]*?) -->", text)
     assert sorted(" ".join(marks).split()) == sorted([*performance.COMMANDS, *performance.PRINTS, "goals"])
 
 
-@pytest.mark.parametrize("command", [command for command in performance.COMMANDS.values() if command.startswith("stepsnet bench")])
+@pytest.mark.parametrize(
+    "command", [command for command in performance.COMMANDS.values() if command.startswith("stepsnet bench")]
+)
 def test_commands_are_understood(command: str) -> None:
     parser = Parser()
     add_arguments(parser)
@@ -61,15 +76,17 @@ def test_a_goal_is_met_by_the_lower_quartile_of_the_worst_case(ratio: float, met
 def test_the_page_is_filled_and_can_be_filled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- bench: timm_deit_tiny timm_deit_small -->\nold\n<!-- end -->\nafter\n")
-    monkeypatch.setattr(performance, "PAGE", page)
-    monkeypatch.setattr(performance, "PICTURES", tmp_path / "pictures")
+    monkeypatch.setattr(performance, "PAGES", [page])
+    monkeypatch.setattr(performance, "FIGURES", tmp_path / "figures")
     (tmp_path / "timm_deit_tiny").mkdir()
     (tmp_path / "timm_deit_tiny" / "result.json").write_text(json.dumps(speed_document(1.25)))
     assert performance.write(tmp_path) == 0
     first = page.read_text()
     assert performance.write(tmp_path) == 0
     assert page.read_text() == first
-    assert first.startswith("before\n<!-- bench: timm_deit_tiny timm_deit_small -->\n\n```sh\nstepsnet bench speed …\n```")
+    assert first.startswith(
+        "before\n<!-- bench: timm_deit_tiny timm_deit_small -->\n\n```sh\nstepsnet bench speed …\n```"
+    )
     assert "| | stepsnet | 1.25 | 1.15 |" in first.replace("|  |", "| |")
     assert "Some CPU, 2 cores, 2 threads, AVX512, no instructions for bf16, torch 2.13, 2026-01-02 03:04 UTC." in first
     assert "Not measured yet: timm_deit_small." in first

@@ -22,7 +22,13 @@ def contender(model: str, macs: int, ratio: float = 1.0) -> dict[str, Any]:
 @pytest.fixture
 def zoo() -> dict[str, Any]:
     giga = 10**9
-    names = {"deit_tiny": giga, "deit_small": 4 * giga, "steps_deit_tiny": giga + 1, "steps_deit_small": 5 * giga, "resnet18": 2 * giga}
+    names = {
+        "deit_tiny": giga,
+        "deit_small": 4 * giga,
+        "steps_deit_tiny": giga + 1,
+        "steps_deit_small": 5 * giga,
+        "resnet18": 2 * giga,
+    }
     case = {"model": None, "mode": "inference", "batch": 8, "dtype": "fp32", "unit": "images",
             "contenders": [contender(name, macs, 1.5) for name, macs in names.items()]}  # fmt: skip
     accuracy = {"deit_tiny": 72.2, "deit_small": 79.9, "steps_deit_tiny": 73.2}
@@ -42,7 +48,10 @@ def test_only_models_with_a_printed_accuracy_are_in_figure_6a(zoo: dict[str, Any
 
 
 def test_the_ratio_is_said_with_its_quartiles_and_per_mac(zoo: dict[str, Any]) -> None:
-    assert findings(zoo)[0] == "inference, batch 8: deit_small is 1.50 × deit_tiny (quartiles 1.35 … 1.65); 0.75 × per MAC."
+    assert (
+        findings(zoo)[0]
+        == "inference, batch 8: deit_small is 1.50 × deit_tiny (quartiles 1.35 … 1.65); 0.75 × per MAC."
+    )
 
 
 def test_the_ratio_stands_before_the_time(zoo: dict[str, Any]) -> None:

@@ -11,9 +11,8 @@ import torch
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model
 from stepsnet.research.bench import SpeedSettings, run_speed
-from stepsnet.research.bench.contenders import How, baseline_of, make_contenders, ours
-from stepsnet.research.bench.machine import cpu_kind, describe_machine, matmul_peak
-from stepsnet.research.bench.passes import random_batch
+from stepsnet.research.bench.speed import How, baseline_of, make_contenders, ours
+from stepsnet.research.bench.timing import cpu_kind, describe_machine, matmul_peak, random_batch
 
 
 def peak(dtype: str) -> float:
@@ -119,7 +118,9 @@ def test_the_baseline_of_a_plan_is_the_model_without_it() -> None:
 
 
 def test_a_plain_network_has_no_baseline() -> None:
-    with pytest.raises(UsageError, match="swin_tiny is a plain network already and has no baseline; its Steps twin is steps_swin_tiny"):
+    with pytest.raises(
+        UsageError, match="swin_tiny is already a plain network and has no baseline; its Steps twin is steps_swin_tiny"
+    ):
         baseline_of(create_model("swin_tiny", device="meta"))
 
 
@@ -150,5 +151,7 @@ def test_the_processor_is_named_with_family_and_model(tmp_path: Path) -> None:
 
 
 def test_the_peak_is_the_best_of_all_sizes() -> None:
-    times = iter([0.0, 4.0, 10.0, 11.0, 20.0, 21.0, 30.0, 32.0])  # two products of 10³ in 4 and 1 s, two of 20³ in 1 and 2 s
+    times = iter(
+        [0.0, 4.0, 10.0, 11.0, 20.0, 21.0, 30.0, 32.0]
+    )  # two products of 10³ in 4 and 1 s, two of 20³ in 1 and 2 s
     assert matmul_peak("fp32", sizes=(10, 20), repeats=2, clock=lambda: next(times)) == 2 * 20**3

@@ -33,7 +33,9 @@ def test_rows_with_plans_of_their_own_cost_what_is_counted(name: str) -> None:
 
 
 def exceptions(comparisons: list[Comparison]) -> set[tuple[str, str]]:
-    return {(c.row.model, column) for c in comparisons for column, verdict in c.verdicts.items() if verdict == "exception"}
+    return {
+        (c.row.model, column) for c in comparisons for column, verdict in c.verdicts.items() if verdict == "exception"
+    }
 
 
 def test_the_only_counts_off_the_printed_digit_and_beyond_rounding_are_the_known_three() -> None:
@@ -73,7 +75,10 @@ SWIN_HEADS = {96: 3, 128: 4, 192: 6, 256: 8, 272: 8, 360: 12, 384: 12, 512: 16, 
     [
         *((name, DEIT_HEADS) for name in ("deit_tiny", "deit_small", "deit_base")),
         *((name, DEIT_HEADS) for name in ("steps_deit_tiny", "steps_deit_small", "steps_deit_small_d60")),
-        *((name, SWIN_HEADS) for name in ("swin_tiny", "swin_base", "steps_swin_tiny", "steps_swin_small", "steps_swin_base")),
+        *(
+            (name, SWIN_HEADS)
+            for name in ("swin_tiny", "swin_base", "steps_swin_tiny", "steps_swin_small", "steps_swin_base")
+        ),
     ],
 )
 def test_heads_are_those_of_tables_13_and_14(name: str, printed: dict[int, int]) -> None:
@@ -90,6 +95,8 @@ def test_an_unknown_table_gets_the_nearest_names() -> None:
         get_tables("table5c")
 
 
-@pytest.mark.parametrize(("name", "found"), [("table2", ["table2a", "table2b"]), ("table5a", ["table5a"]), ("all", list(TABLES))])
+@pytest.mark.parametrize(
+    ("name", "found"), [("table2", ["table2a", "table2b"]), ("table5a", ["table5a"]), ("all", list(TABLES))]
+)
 def test_a_divided_table_is_found_whole_and_in_halves(name: str, found: list[str]) -> None:
     assert [table.name for table in get_tables(name)] == found

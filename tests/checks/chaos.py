@@ -1,12 +1,12 @@
-"""Kill a training run again and again, and see whether it ends as if nobody had.
+"""Kill a training run many times, resume it each time, and compare its end with that of an undisturbed run.
 
     make chaos
-    python benchmarks/chaos.py --kills 20 --iters 200
+    python -m tests.checks.chaos --kills 20 --iters 200
 
-A tiny network learns digits with everything on that could go wrong on a resume (Mixup, stochastic depth, a running average, loader
-workers every other time) and saves after every step. It is killed (SIGKILL) at random instants, among them those of its start and
-of its saving, and resumed each time. In the end its weights, its optimiser and its losses are compared with those of a run that was
-left alone. Each life is a fork of this process, which has imported everything already, so that a start takes a moment.
+A tiny network learns digits with Mixup, stochastic depth, a weight average and, every other time, loader workers, and
+saves after every step. It is killed (SIGKILL) at random times, also during its start and while it saves. At the end
+weights, optimiser state and losses must equal those of the undisturbed run. Each attempt is a fork of this process, which
+has imported everything.
 """
 
 from __future__ import annotations
@@ -36,8 +36,16 @@ from stepsnet.train.recipes import get_recipe
 from stepsnet.train.run import resume, task_of, train
 
 SETTINGS = (
-    "model=test_deit", "plan=16x1, 32x1", "batch_size=16", "drop_path=0.1", "augment.mixup=0.8", "optim.ema=0.99",
-    "checkpoint.every=1", "eval.every=0", "eval.batch_size=360", "device=cpu",
+    "model=test_deit",
+    "plan=16x1, 32x1",
+    "batch_size=16",
+    "drop_path=0.1",
+    "augment.mixup=0.8",
+    "optim.ema=0.99",
+    "checkpoint.every=1",
+    "eval.every=0",
+    "eval.batch_size=360",
+    "device=cpu",
 )
 
 
@@ -45,60 +53,65 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100, help="how often (default: 100)")
     parser.add_argument("--iters", type=int, default=1000, help="how long the run is, in steps (default: 1000)")
-    parser.add_argument("--seed", type=int, default=0, help="of the instants (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="of the random times (default: 0)")
     args = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="stepsnet-chaos-") as folder:
-        return chaos(Path(folder), args.kills, args.iters, random.Random(args.seed))  # noqa: S311  (no secret is drawn)
+        return chaos(Path(folder), args.kills, args.iters, random.Random(args.seed))
 
 
-def chaos(root: Path, kills: int, iters: int, instants: random.Random) -> int:
-    """Run undisturbed, run disturbed, compare; the exit code."""
+def chaos(root: Path, kills: int, iters: int, times: random.Random) -> int:
+    """The exit code: 0 if the disturbed run ends as the undisturbed one."""
     config = customise(get_recipe("digits"), [*SETTINGS, f"iters={iters}", f"out={root / 'undisturbed'}"])
     task, out, log = task_of(config), root / "disturbed", root / "log"
-    task.prepare(task.collate([task.train[0, index] for index in range(2)]), 0)  # imports what the lives would import one by one
+    task.prepare(task.collate([task.train[0, index] for index in range(2)]), 0)  # imports what attempts need
 
     began = time.monotonic()
-    life = Life(lambda: train(config, task=task), log)
-    while not saved_steps(root / "undisturbed") and life.lives():
+    attempt = Attempt(lambda: train(config, task=task), log)
+    while not saved_steps(root / "undisturbed") and attempt.running():
         time.sleep(0.005)
     start = time.monotonic() - began
-    if life.wait():
+    if attempt.wait():
         return failed(log)
     step_time = (time.monotonic() - began - start) / iters
-    print(f"undisturbed: {iters} steps, each saved, {1000 * step_time:.0f} ms a step after a start of {start:.2f} s", flush=True)
+    print(
+        f"undisturbed: {iters} steps, each saved, {1000 * step_time:.0f} ms a step after a start of {start:.2f} s",
+        flush=True,
+    )
 
     tried = while_saving = 0
     with progress("killing", kills, "kills") as bar:
         while True:
-            life = Life(one_life(config, task, out, workers=tried % 2), log)
-            if tried < kills:  # at instants such that the rest of the kills is spread over most of the rest of the run
+            attempt = Attempt(one_attempt(config, task, out, workers=tried % 2), log)
+            if tried < kills:  # spread the remaining kills over most of the remaining run
                 rest = (iters - saved_steps(out)) * step_time / (kills - tried)
-                time.sleep(instants.uniform(0, start + 1.6 * rest))
-                if life.kill():
+                time.sleep(times.uniform(0, start + 1.6 * rest))
+                if attempt.kill():
                     tried += 1
                     while_saving += any((out / CHECKPOINTS).glob(f"{TEMPORARY}*"))
                     bar.advance()
                     continue
-            broken = life.wait() != 0
+            broken = attempt.wait() != 0
             break
     survived = tried - broken
     same = not broken and fingerprint(root / "undisturbed") == fingerprint(out)
-    print(f"kills survived / tried: {survived} / {tried} ({while_saving} of them while a checkpoint was being written or deleted)")
+    print(
+        f"kills survived / tried: {survived} / {tried} ({while_saving} of them while a checkpoint was being written or deleted)"
+    )
     if broken:
         return failed(log)
     print(f"weights, average, optimiser and losses equal those of the undisturbed run: {'yes' if same else 'NO'}")
     return 0 if same and tried == kills else 1
 
 
-def one_life(config: TrainConfig, task: Task, out: Path, *, workers: int) -> Callable[[], object]:
+def one_attempt(config: TrainConfig, task: Task, out: Path, *, workers: int) -> Callable[[], object]:
     """Start the run, or resume it if it was started before."""
     if is_run(out):
         return lambda: resume(out, [f"workers={workers}"], task=task)
     return lambda: train(customise(config, [f"out={out}", f"workers={workers}"]), task=task)
 
 
-class Life:
+class Attempt:
     """A fork of this process that does `work` and ends."""
 
     def __init__(self, work: Callable[[], object], log: Path) -> None:
@@ -111,28 +124,28 @@ class Life:
                     os.dup2(file.fileno(), 2)
                     work()
                     code = 0
-            except BaseException:  # noqa: BLE001  (told in the log; a fork must not go on as its parent)
+            except BaseException:  # noqa: BLE001  (written to the log; a fork must not continue as its parent)
                 traceback.print_exc()
             finally:
                 os._exit(code)
 
-    def lives(self) -> bool:
-        """Whether it has not ended yet."""
+    def running(self) -> bool:
+        """Whether it has not ended."""
         if self._exit_code is None:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
             self._exit_code = os.waitstatus_to_exitcode(status) if pid else None
         return self._exit_code is None
 
     def kill(self) -> bool:
-        """End it at once; False if it had ended by itself."""
-        if not self.lives():
+        """Kill it; False if it had already ended."""
+        if not self.running():
             return False
         os.kill(self._pid, signal.SIGKILL)
         return self.wait() == -signal.SIGKILL
 
     def wait(self) -> int:
-        """The exit code, once it has ended; minus the signal if one ended it."""
-        while self.lives():
+        """The exit code when it has ended; negative for a signal."""
+        while self.running():
             time.sleep(0.005)
         assert self._exit_code is not None
         return self._exit_code
@@ -145,17 +158,24 @@ def saved_steps(out: Path) -> int:
 
 
 def fingerprint(out: Path) -> list[object]:
-    """What must be equal to the bit: final weights and average, the optimiser's state, and the loss of every step, each step once."""
+    """What must be equal bit-exactly: final weights and average, optimiser state, and the loss of every step."""
     newest = latest(out / CHECKPOINTS)
     assert newest is not None
-    moments = {f"{name}.{key}": t for name, entry in read_optimizer(newest / "optimizer.pt").items() for key, t in entry.items()}
+    moments = {
+        f"{name}.{key}": t
+        for name, entry in read_optimizer(newest / "optimizer.pt").items()
+        for key, t in entry.items()
+    }
     tensors = [read_tensors(out / WEIGHTS), read_tensors(out / WEIGHTS_EMA), moments]
-    hashes = [hashlib.sha256(b"".join(group[name].numpy().tobytes() for name in sorted(group))).hexdigest() for group in tensors]
+    hashes = [
+        hashlib.sha256(b"".join(group[name].numpy().tobytes() for name in sorted(group))).hexdigest()
+        for group in tensors
+    ]
     return [*hashes, [(line["step"], line["loss"]) for line in read_lines(out / METRICS)]]
 
 
 def failed(log: Path) -> int:
-    print(f"A run did not survive:\n{log.read_text()}", file=sys.stderr)
+    print(f"A run failed:\n{log.read_text()}", file=sys.stderr)
     return 1
 
 

@@ -8,16 +8,15 @@ import itertools
 import pytest
 import torch
 
-from stepsnet.research.bench.interleave import interleave, threads, turns
-from stepsnet.research.bench.summary import Spread, speed_ratios
+from stepsnet.research.bench.timing import Quartiles, interleave, speed_ratios, threads, turns
 
 
 def test_quartiles_of_known_numbers() -> None:
-    assert Spread.of([5.0, 1.0, 3.0, 2.0, 4.0]) == Spread(median=3.0, lower=2.0, upper=4.0)
+    assert Quartiles.of([5.0, 1.0, 3.0, 2.0, 4.0]) == Quartiles(median=3.0, lower=2.0, upper=4.0)
 
 
 def test_one_number_is_its_own_spread() -> None:
-    assert Spread.of([0.25]) == Spread(0.25, 0.25, 0.25)
+    assert Quartiles.of([0.25]) == Quartiles(0.25, 0.25, 0.25)
 
 
 def test_a_ratio_is_of_the_same_round() -> None:
@@ -34,7 +33,11 @@ def test_passes_run_in_turns_and_the_warm_up_is_not_kept() -> None:
     ticks: list[None] = []
     clock = itertools.count(0.0, 1.0)  # every look at the clock is a second later
     seconds = interleave(
-        [lambda: ran.append("a"), lambda: ran.append("b")], rounds=3, warm_up=1, clock=lambda: next(clock), tick=lambda: ticks.append(None)
+        [lambda: ran.append("a"), lambda: ran.append("b")],
+        rounds=3,
+        warm_up=1,
+        clock=lambda: next(clock),
+        tick=lambda: ticks.append(None),
     )
     assert "".join(ran) == "abbaabba"
     assert seconds == [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
