@@ -1,4 +1,5 @@
-"""Seconds of one block of every width, measured once for each CPU, number of threads, precision and batch, and kept in a cache file."""
+"""Seconds of one block of every width, measured once for each CPU, number of threads, precision and batch, and kept in
+a cache file."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from stepsnet.planner.subject import Counted, Subject, probe_plan
 
 ROUNDS = 9
 SHORTEST = 0.01
-"""Seconds that one timing lasts at least: a block is run several times for it, so that the clock's resolution does not matter."""
+"""Seconds that one timing lasts at least: a block is run several times for it, so that the clock's resolution does not
+matter."""
 
 Tick = Callable[[int, int], None]
 """Called with (done, total) after each timing, for a progress bar."""
@@ -32,7 +34,7 @@ def with_seconds(counted: Counted, subject: Subject, batch: int, tick: Tick = la
     seconds = block_seconds(subject, batch, tick)
     stages = []
     for number, stage in enumerate(counted.stages):
-        costs = {width: cost + [0, 0, seconds[f"{number}:{width}"]] for width, cost in stage.costs.items()}
+        costs = {width: cost + np.array([0, 0, seconds[f"{number}:{width}"]]) for width, cost in stage.costs.items()}
         stages.append(Stage(stage.width, stage.depth, costs))
     inside = sum(stage.plain_cost[2] for stage in stages)
     outside = max(seconds["plain"] - inside, 0.0)
@@ -106,7 +108,9 @@ def _conditions() -> str:
     """What the seconds depend on besides model and batch. No names of hosts."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
-    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    cpu = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
     capability = torch.backends.cpu.get_cpu_capability()
     return f"{cpu} {capability} threads {torch.get_num_threads()} {torch.get_default_dtype()} torch {torch.__version__}"
 

@@ -1,4 +1,5 @@
-"""Plans for a budget: one dial (blocks), hard limits on parameters, MACs and latency; everything else is derived and shown."""
+"""Plans for a budget: one dial (blocks), hard limits on parameters, MACs and latency; everything else is derived and
+shown."""
 
 from __future__ import annotations
 
@@ -12,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsnet.errors import UsageError
-from stepsnet.macro.plan import StepPlan
 from stepsnet.models.plans import format_plans
 from stepsnet.planner import latency as timing
-from stepsnet.planner.search import MAX_STEPS, RESOURCES, Candidate, Stage, combine, search
+from stepsnet.planner.search import MAX_STEPS, RESOURCES, Candidate, combine, search
 from stepsnet.planner.subject import Counted, Subject, count, stepped_stages
 
 SLACK = {"params": 1.05, "macs": 1.03}
@@ -28,7 +28,10 @@ _LATENCY = re.compile(r"([\d.]+)\s*(ms|s)(?:@batch(\d+))?")
 
 @dataclass(frozen=True)
 class Row:
-    """One plan with its cost; `seconds` is predicted from its blocks, `measured` end to end. Both are None without a latency budget."""
+    """One plan with its cost; `seconds` is predicted from its blocks, `measured` end to end.
+
+    Both are None without a latency budget.
+    """
 
     plan: str
     blocks: int
@@ -40,7 +43,10 @@ class Row:
 
 @dataclass(frozen=True)
 class PlanResult:
-    """`plan` is the text for `plan=`. `rows` has the best plan for several numbers of blocks, the chosen one among them."""
+    """`plan` is the text for `plan=`.
+
+    `rows` has the best plan for several numbers of blocks, the chosen one among them.
+    """
 
     model: str
     plan: str
@@ -58,7 +64,12 @@ class PlanResult:
         return self.plan
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "chosen": vars(self.chosen), "plain": vars(self.plain), "rows": [vars(row) for row in self.rows]}
+        return {
+            **vars(self),
+            "chosen": vars(self.chosen),
+            "plain": vars(self.plain),
+            "rows": [vars(row) for row in self.rows],
+        }
 
 
 def plan_for(
@@ -73,9 +84,10 @@ def plan_for(
 ) -> PlanResult:
     """The best plan for a model within hard budgets.
 
-    Budgets are numbers or texts such as "22M" and "4.6G"; a latency is "10ms@batch1". A budget that is not given is the model's own:
-    at most 1.05 times its parameters and 1.03 times its MACs; latency is free. `blocks` is the depth, "max" the deepest plan that
-    fits, and None twice the depth of the plain network, as in the paper. `steps` fixes the number of steps in each stage.
+    Budgets are numbers or texts such as "22M" and "4.6G"; a latency is "10ms@batch1". A budget that is not given is the
+    model's own: at most 1.05 times its parameters and 1.03 times its MACs; latency is free. `blocks` is the depth,
+    "max" the deepest plan that fits, and None twice the depth of the plain network, as in the paper. `steps` fixes the
+    number of steps in each stage.
     """
     if steps is not None and not 1 <= steps <= MAX_STEPS:
         raise UsageError(f"steps is a number from 1 to {MAX_STEPS}, not {steps}")
@@ -104,8 +116,15 @@ def plan_for(
     chosen = next(each for each in rows if each.blocks == wanted)
     plain = Candidate(subject.plain, whole - counted.fixed, 0.0)
     return PlanResult(
-        subject.name, chosen.plan, chosen, row(plain), tuple(rows), _twin(subject, counted, limit, wanted),
-        {name: float(value) for name, value in zip(RESOURCES, limit, strict=True) if math.isfinite(value)}, batch, deepest,
+        subject.name,
+        chosen.plan,
+        chosen,
+        row(plain),
+        tuple(rows),
+        _twin(subject, counted, limit, wanted),
+        {name: float(value) for name, value in zip(RESOURCES, limit, strict=True) if math.isfinite(value)},
+        batch,
+        deepest,
         _why_not_deeper(counted, limit, found[deepest]),
     )
 
@@ -113,10 +132,14 @@ def plan_for(
 def _search_all(
     subject: Subject, counted: Counted, limit: NDArray[np.float64], target: float, steps: int | None
 ) -> dict[int, Candidate]:
-    """The best plan for every total number of blocks. Each stepped stage gets a part of the budget in proportion to its plain cost."""
+    """The best plan for every total number of blocks.
+
+    Each stepped stage gets a part of the budget in proportion to its plain cost.
+    """
     stepped = stepped_stages(subject)
     kept = [stage.plain_cost for number, stage in enumerate(counted.stages) if number not in stepped]
-    free = limit - counted.fixed - sum(kept, np.zeros(3))
+    outside = counted.fixed + sum(kept, np.zeros(3))
+    free = limit - outside
     if (free <= 0).any():
         return {}
     together = sum((counted.stages[number].plain_cost for number in stepped), np.zeros(3))
@@ -124,8 +147,7 @@ def _search_all(
     for number, stage in enumerate(counted.stages):
         if number in stepped:
             share = np.divide(stage.plain_cost, together, out=np.ones(3), where=together > 0)
-            goal = target - (limit - free)[1]
-            stages.append(search(stage, free * share, goal * share[1], steps))
+            stages.append(search(stage, free * share, (target - outside[1]) * share[1], steps))
         else:
             plan = subject.plain[number]
             stages.append({plan.blocks: Candidate((plan,), stage.plain_cost, 0.0)})
@@ -154,7 +176,11 @@ def _row_of(counted: Counted, timed: bool) -> Callable[[Candidate], Row]:
     def row(candidate: Candidate) -> Row:
         params, macs, seconds = candidate.cost + counted.fixed
         return Row(
-            format_plans(candidate.plans), candidate.blocks, round(params), round(macs), float(seconds) if timed else None
+            format_plans(candidate.plans),
+            candidate.blocks,
+            round(params),
+            round(macs),
+            float(seconds) if timed else None,
         )
 
     return row
@@ -167,10 +193,12 @@ def _shown(numbers: Sequence[int], wanted: int) -> list[int]:
 
 
 def _verified(subject: Subject, rows: list[Row], wanted: int, batch: int) -> list[Row]:
-    """The rows nearest to the wanted depth with their measured latency, so that prediction and measurement can be compared."""
+    """The rows nearest to the wanted depth with their measured latency, so that prediction and measurement can be
+    compared."""
     nearest = sorted(rows, key=lambda row: abs(row.blocks - wanted))[:VERIFIED]
     return [
-        Row(**(vars(row) | {"measured": timing.measure(subject, row.plan, batch)})) if row in nearest else row for row in rows
+        Row(**(vars(row) | {"measured": timing.measure(subject, row.plan, batch)})) if row in nearest else row
+        for row in rows
     ]
 
 
@@ -181,7 +209,11 @@ def _twin(subject: Subject, counted: Counted, limit: NDArray[np.float64], blocks
     (stage,) = counted.stages
     free = limit - counted.fixed
     fitting = [width for width, cost in stage.costs.items() if (blocks * cost <= free).all()]
-    return f"{max(fitting)}x{blocks}" if fitting else f"none: {blocks} blocks of width {min(stage.costs)} exceed the budget"
+    return (
+        f"{max(fitting)}x{blocks}"
+        if fitting
+        else f"none: {blocks} blocks of width {min(stage.costs)} exceed the budget"
+    )
 
 
 def _why_not_deeper(counted: Counted, limit: NDArray[np.float64], deepest: Candidate) -> str:
@@ -202,7 +234,8 @@ def _nothing_fits(subject: Subject, counted: Counted, whole: NDArray[np.float64]
         for name, value, own, fixed in zip(RESOURCES, limit, whole, counted.fixed, strict=True)
         if value < own
     ]
-    return f"no plan for {subject.name} fits the budget: {'; '.join(over) or 'the steps asked for do not fit into its width'}"
+    why = "; ".join(over) or "the steps asked for do not fit into its width"
+    return f"no plan for {subject.name} fits the budget: {why}"
 
 
 def parse_size(text: float | str, name: str) -> float:
@@ -224,4 +257,6 @@ def parse_latency(text: str) -> tuple[float, int]:
         assert match is not None
         return float(match[1]) * (1e-3 if match[2] == "ms" else 1.0), int(match[3] or 1)
     except (AssertionError, ValueError):
-        raise UsageError(f"latency={text} is not a latency; latencies look like 10ms, 10ms@batch1 or 0.5s@batch8") from None
+        raise UsageError(
+            f"latency={text} is not a latency; latencies look like 10ms, 10ms@batch1 or 0.5s@batch8"
+        ) from None

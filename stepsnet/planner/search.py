@@ -1,8 +1,9 @@
 """Search for the plan of a stage: widths and depths of its steps under hard budgets. Numbers only, no torch.
 
-The search covers plans shaped like the paper's (Sec. 4.1, Tables 8, 12, 13): each step 1.25 to 1.6 times as wide as the one before
-(the paper: √2), no step narrower than an eighth of the full width, and each step with half to twice the paper's share of the
-computation. The paper gives half of it to the widest step, a quarter to the next, and so on; the two narrowest get equal shares.
+The search covers plans shaped like the paper's (Sec. 4.1, Tables 8, 12, 13): each step 1.25 to 1.6 times as wide as the
+one before (the paper: √2), no step narrower than an eighth of the full width, and each step with half to twice the
+paper's share of the computation. The paper gives half of it to the widest step, a quarter to the next, and so on; the
+two narrowest get equal shares.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,8 @@ MAX_CANDIDATES = 150_000
 """Candidates for one number of steps. Where there are more, ladders of widths far from √2 are left out."""
 
 RESOURCES = ("params", "macs", "seconds")
+Depths: TypeAlias = NDArray[np.int64]
+"""One row for each candidate, one column for each step."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +47,13 @@ class Stage:
     def plain_cost(self) -> NDArray[np.float64]:
         return self.depth * self.costs[self.width]
 
-    def cost(self, plan: StepPlan) -> NDArray[np.float64]:
-        return sum((depth * self.costs[width] for width, depth in zip(plan.widths, plan.depths, strict=True)), np.zeros(3))
-
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan for one stage or, combined, for all of them. A lower score is nearer to the paper's shape and to the budget of MACs."""
+    """A plan for one stage or, combined, for all of them.
+
+    A lower score is nearer to the paper's shape and to the budget of MACs.
+    """
 
     plans: tuple[StepPlan, ...]
     cost: NDArray[np.float64]
@@ -63,21 +67,19 @@ class Candidate:
         return Candidate(self.plans + other.plans, self.cost + other.cost, self.score + other.score)
 
 
-def search(
-    stage: Stage, limit: NDArray[np.float64], target: float, steps: int | None = None
-) -> dict[int, Candidate]:
+def search(stage: Stage, limit: NDArray[np.float64], target: float, steps: int | None = None) -> dict[int, Candidate]:
     """The best plan for every number of blocks that fits `limit` (in the order of RESOURCES).
 
-    `target` is the number of MACs that a plan should come near; `steps` fixes the number of steps.
+    `target` is the number of MACs that a plan should at least use; `steps` fixes the number of steps.
     """
     best: dict[int, Candidate] = {}
     for count in range(1, MAX_STEPS + 1) if steps is None else (steps,):
-        for widths, depths in _candidates(stage, limit, count):
-            costs = depths @ np.stack([stage.costs[width] for width in widths])
-            fits = (costs <= limit).all(axis=1)
+        for widths, candidates in _candidates(stage, limit, count):
+            every_cost: NDArray[np.float64] = candidates @ np.stack([stage.costs[width] for width in widths])
+            fits = (every_cost <= limit).all(axis=1)
             if not fits.any():
                 continue
-            depths, costs = depths[fits], costs[fits]
+            depths, costs = candidates[fits], every_cost[fits]
             scores = _scores(stage, widths, depths, costs, target)
             blocks = depths.sum(axis=1)
             order = np.lexsort((scores, blocks))
@@ -110,7 +112,7 @@ def paper_shares(steps: int) -> NDArray[np.float64]:
     return np.array([2 * halves[0] if steps == 1 else halves[1], *halves[1:]])
 
 
-def _candidates(stage: Stage, limit: NDArray[np.float64], steps: int) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:
+def _candidates(stage: Stage, limit: NDArray[np.float64], steps: int) -> Iterator[tuple[tuple[int, ...], Depths]]:
     """Ladders of widths, each with every combination of depths (one row each) in the range of the paper's shares."""
     macs = limit[RESOURCES.index("macs")]
     left = MAX_CANDIDATES
@@ -128,7 +130,10 @@ def _candidates(stage: Stage, limit: NDArray[np.float64], steps: int) -> Iterato
 
 
 def _ladders(stage: Stage, steps: int) -> Iterator[tuple[int, ...]]:
-    """Growing widths that end at the stage's width. With more than four steps, only the two nearest to √2 at each step."""
+    """Growing widths that end at the stage's width.
+
+    With more than four steps, only the two nearest to √2 at each step.
+    """
 
     def extend(ladder: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if len(ladder) == steps:
@@ -154,7 +159,7 @@ def _distance_from_sqrt2(widths: Sequence[int]) -> float:
 def _scores(
     stage: Stage,
     widths: tuple[int, ...],
-    depths: NDArray[np.int64],
+    depths: Depths,
     costs: NDArray[np.float64],
     target: float,
 ) -> NDArray[np.float64]:
@@ -162,5 +167,5 @@ def _scores(
     per_block = np.array([stage.costs[width][macs] for width in widths])
     shares = depths * per_block / costs[:, [macs]]
     shape = (np.log2(np.maximum(shares / paper_shares(len(widths)), 1 / 4)) ** 2).mean(axis=1)
-    missed = np.abs(np.log2(costs[:, macs] / target))
-    return shape + _distance_from_sqrt2(widths) / len(widths) + 4 * missed
+    unused = np.maximum(np.log2(target / costs[:, macs]), 0)
+    return shape + 10 * _distance_from_sqrt2(widths) / len(widths) + 4 * unused

@@ -22,11 +22,15 @@ from stepsnet.models.plans import format_plans
 from stepsnet.planner.search import Stage
 
 STEPPED_STAGES = 2
-"""How many of the last stages of a hierarchical network take steps: in the first ones they have little effect (Table 11)."""
+"""How many of the last stages of a hierarchical network take steps: in the first ones they have little effect (Table
+11)."""
 
 
 class Subject(Protocol):
-    """A model that can be built under any plan. `ZooSubject` is ours; `stepsnet.surgery` has one for other libraries' models."""
+    """A model that can be built under any plan.
+
+    `ZooSubject` is ours; `stepsnet.surgery` has one for other libraries' models.
+    """
 
     name: str
     plain: tuple[StepPlan, ...]
@@ -51,7 +55,10 @@ class ZooSubject:
     def __init__(self, name: str) -> None:
         self.name = get_variant(name).name
         model = create_model(name, device="meta")
-        self.plain = tuple(StepPlan.residual(plan.width, depth) for plan, depth in zip(model.plans, plain_depths(name, model), strict=True))
+        depths = plain_depths(name)
+        self.plain = tuple(
+            StepPlan.residual(plan.width, depth) for plan, depth in zip(model.plans, depths, strict=True)
+        )
 
     def widths(self, stage: int) -> Sequence[int]:
         width = self.plain[stage].width
@@ -70,7 +77,7 @@ class ZooSubject:
         return (torch.zeros((batch, *example.shape[1:]), dtype=example.dtype, device=device),)
 
 
-def plain_depths(name: str, model: Model) -> tuple[int, ...]:
+def plain_depths(name: str) -> tuple[int, ...]:
     """The depth of each stage of the residual network that `name` is, or that it is the Steps twin of."""
     options = get_variant(name).options
     if "depths" in options:

@@ -1,0 +1,143 @@
+"""Plans for a budget: the search, the costs it uses, and what it says about its result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepsnet import cost_of, create_model
+from stepsnet.errors import UsageError
+from stepsnet.planner import ZooSubject, latency, plan_for
+from stepsnet.planner.planning import parse_latency, parse_size
+from stepsnet.planner.search import Stage, paper_shares, search
+from stepsnet.planner.subject import count
+
+
+def transformer_stage(width: int, depth: int, tokens: int = 197) -> Stage:
+    def cost(w: int) -> list[float]:
+        return [12 * w * w, 12 * tokens * w * w + 2 * tokens * tokens * w, 0.0]
+
+    return Stage(width, depth, {w: np.array(cost(w)) for w in range(8, width + 1, 8)})
+
+
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [
+        ("deit_small", "192x12, 272x6, 384x6"),
+        ("deit_base", "384x12, 544x6, 768x6"),
+        ("transformer_30m", "192x6, 272x3, 384x3"),
+    ],
+)
+def test_the_default_is_the_papers_plan(name: str, plan: str) -> None:
+    assert plan_for(ZooSubject(name)).plan == plan
+
+
+@pytest.mark.parametrize("name", ["test_deit", "test_swin", "test_resnet", "test_transformer", "swin_tiny"])
+def test_costs_of_the_chosen_plan_are_those_of_the_built_model(name: str) -> None:
+    chosen = plan_for(ZooSubject(name)).chosen
+    built = cost_of(create_model(name, plan=chosen.plan, device="meta"))
+    assert (chosen.params, chosen.macs) == (built.params, built.macs)
+
+
+@pytest.mark.parametrize("name", ["test_deit", "test_swinpp", "deit_tiny", "resnet34"])
+def test_without_budgets_a_plan_stays_near_the_cost_of_the_model(name: str) -> None:
+    found = plan_for(ZooSubject(name))
+    assert found.chosen.macs <= 1.03 * found.plain.macs
+    assert found.chosen.params <= 1.05 * found.plain.params
+
+
+def test_every_row_keeps_the_budget() -> None:
+    found = plan_for(ZooSubject("deit_tiny"), macs="1.2G", params="5.5M")
+    assert all(row.macs <= 1.2e9 and row.params <= 5.5e6 for row in found.rows)
+
+
+def test_blocks_is_the_depth() -> None:
+    assert plan_for(ZooSubject("deit_tiny"), blocks=30).chosen.blocks == 30
+
+
+def test_max_is_the_deepest() -> None:
+    found = plan_for(ZooSubject("deit_tiny"), blocks="max")
+    assert found.chosen.blocks == found.deepest == max(row.blocks for row in found.rows)
+
+
+def test_steps_fixes_the_number_of_steps() -> None:
+    assert plan_for(ZooSubject("deit_tiny"), blocks=18, steps=2).plan.count("x") == 2
+
+
+def test_the_result_is_json() -> None:
+    found = plan_for(ZooSubject("test_deit"))
+    assert json.loads(json.dumps(found.to_json()))["chosen"]["plan"] == found.plan
+
+
+def test_a_depth_that_does_not_fit_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"no plan of 999 blocks for test_deit .* nearest has \d+: '.*'"):
+        plan_for(ZooSubject("test_deit"), blocks=999)
+
+
+def test_a_budget_below_the_fixed_parts_names_the_budget() -> None:
+    with pytest.raises(UsageError, match="no plan for test_deit fits the budget: params 100"):
+        plan_for(ZooSubject("test_deit"), params=100)
+
+
+@pytest.mark.parametrize("blocks", ["many", -3, 0])
+def test_wrong_blocks_are_named(blocks: int | str) -> None:
+    with pytest.raises(UsageError, match="blocks is a positive number or 'max'"):
+        plan_for(ZooSubject("test_deit"), blocks=blocks)
+
+
+def test_a_stage_needs_no_torch_to_be_searched() -> None:
+    stage = transformer_stage(384, 12)
+    found = search(stage, stage.plain_cost * [1.05, 1.03, 1], stage.plain_cost[1])
+    assert str(found[24].plans[0]) == "192x12, 272x6, 384x6"
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+def test_paper_shares_add_up(steps: int) -> None:
+    assert paper_shares(steps).sum() == pytest.approx(1)
+
+
+def test_counted_blocks_and_the_rest_make_the_whole_model() -> None:
+    counted = count(ZooSubject("test_swin"))
+    whole = counted.fixed + sum(stage.plain_cost for stage in counted.stages)
+    own = cost_of("test_swin")
+    assert whole.tolist() == [own.params, own.macs, 0]
+
+
+@pytest.mark.parametrize(("text", "value"), [("22M", 22e6), ("4.6G", 4.6e9), ("500k", 5e5), ("7", 7), (3, 3)])
+def test_sizes(text: str | int, value: float) -> None:
+    assert parse_size(text, "params") == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("text", "value"), [("10ms", (0.01, 1)), ("0.5s@batch8", (0.5, 8))])
+def test_latencies(text: str, value: tuple[float, int]) -> None:
+    assert parse_latency(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["22 million", "M", "1.2.3G", ""])
+def test_a_wrong_size_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is not a size; sizes look like 22M"):
+        parse_size(text, "params")
+
+
+def test_latency_is_measured_once_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    subject = ZooSubject("test_deit")
+    found = plan_for(subject, latency="10s@batch2")
+    assert found.chosen.seconds is not None
+    assert found.chosen.seconds > 0
+    assert sum(row.measured is not None for row in found.rows) == 3
+    monkeypatch.setattr(latency, "interleaved", lambda *_: pytest.fail("measured again"))
+    assert latency.block_seconds(subject, 2)["plain"] > 0
+
+
+def test_a_latency_budget_is_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "_cache_path", lambda: tmp_path / "latency.json")
+    subject = ZooSubject("test_deit")
+    monkeypatch.setattr(latency, "block_seconds", lambda *_: dict.fromkeys(
+        [f"0:{width}" for width in subject.widths(0)], 1e-3) | {"plain": 5e-3})  # fmt: skip
+    monkeypatch.setattr(latency, "measure", lambda *_: 0.0)
+    found = plan_for(subject, latency="9.5ms", blocks="max")
+    assert found.chosen.blocks == 8  # 1 ms outside the blocks, 1 ms for each of them
