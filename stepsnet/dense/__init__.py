@@ -1,1 +1,1 @@
-"""Detectors on torchvision's framework: pyramids for every backbone, Mask R-CNN and Cascade Mask R-CNN, and stand-in operators."""
+"""Detection and segmentation networks around any backbone: Mask R-CNN, Cascade Mask R-CNN and UPerNet."""

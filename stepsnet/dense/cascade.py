@@ -1,9 +1,9 @@
-"""Cascade R-CNN's three stages (arXiv 1712.00726), as RoI heads for torchvision's framework, trained as Swin trains them.
+"""Cascade R-CNN's three stages (arXiv 1712.00726), as RoI heads for torchvision's framework, trained as in Swin.
 
-Each stage takes the boxes of the one before, is trained on those that overlap an object more than the one before asked for, and
-refines them. Boxes are class-specific and compared by generalised IoU after decoding; scores and masks are averaged over the stages.
+Each stage refines the boxes of the previous one, and is trained on regions with a higher overlap. Boxes are
+class-specific. Their loss is the generalised IoU after decoding. Scores and masks are averaged over the stages.
 
-Legend: K regions, G objects of a picture, L classes with the background, which is 0.
+Legend: K regions, G objects of an image, L classes with the background, which is 0.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stepsnet.dense.parts import Targets
+from stepsnet.optional.torchvision import import_torchvision
 
-# After `parts`, which makes torchvision importable.
-from torchvision.models.detection._utils import BalancedPositiveNegativeSampler, BoxCoder, Matcher  # isort: skip
-from torchvision.models.detection.roi_heads import maskrcnn_loss  # isort: skip
-from torchvision.ops import batched_nms, box_iou, clip_boxes_to_image, generalized_box_iou_loss, remove_small_boxes  # isort: skip
+import_torchvision()
 
+from torchvision.models.detection._utils import BalancedPositiveNegativeSampler, BoxCoder, Matcher  # noqa: E402
+from torchvision.models.detection.roi_heads import maskrcnn_loss  # noqa: E402
+from torchvision.ops import batched_nms, box_iou, clip_boxes_to_image, generalized_box_iou_loss, remove_small_boxes  # noqa: E402
+
+Targets = list[dict[str, Tensor]]
 GIOU_WEIGHT = 10.0
-SMALLEST = 1e-2  # of a side, in pixels
+SMALLEST_SIDE = 1e-2  # of a box, in pixels
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What distinguishes the stages: the overlap that makes a region positive, the scale of the deltas, the weight of the losses."""
+class CascadeStage:
+    """The IoU from which a region is positive, the scale of the box deltas, and the weight of the losses."""
 
     overlap: float
     deltas: tuple[float, float, float, float]
@@ -36,24 +38,24 @@ class Stage:
 
 
 STAGES = (
-    Stage(0.5, (10.0, 10.0, 5.0, 5.0), 1.0),
-    Stage(0.6, (20.0, 20.0, 10.0, 10.0), 0.5),
-    Stage(0.7, (30.0, 30.0, 15.0, 15.0), 0.25),
+    CascadeStage(0.5, (10.0, 10.0, 5.0, 5.0), 1.0),
+    CascadeStage(0.6, (20.0, 20.0, 10.0, 10.0), 0.5),
+    CascadeStage(0.7, (30.0, 30.0, 15.0, 15.0), 0.25),
 )
 
 
 @dataclass(frozen=True)
-class Sample:
-    """The regions of one picture that a stage is trained on."""
+class SampledRegions:
+    """The regions of one image that a stage is trained on."""
 
     boxes: Tensor
     labels: Tensor
     matched: Tensor
-    """The object each region belongs to; of a background region any."""
+    """The object of each region; arbitrary for background regions."""
 
 
 class CascadeRoIHeads(nn.Module):
-    """Takes the place of torchvision's `RoIHeads`: features and proposals in, detections and losses out."""
+    """Replaces torchvision's `RoIHeads`: features and proposals in, detections and losses out."""
 
     def __init__(
         self,
@@ -76,7 +78,11 @@ class CascadeRoIHeads(nn.Module):
         self.coders = [BoxCoder(stage.deltas) for stage in STAGES]
 
     def forward(
-        self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: list[tuple[int, int]], targets: Targets | None = None
+        self,
+        features: dict[str, Tensor],
+        proposals: list[Tensor],
+        image_shapes: list[tuple[int, int]],
+        targets: Targets | None = None,
     ) -> tuple[Targets, dict[str, Tensor]]:
         if self.training:
             assert targets is not None
@@ -95,13 +101,15 @@ class CascadeRoIHeads(nn.Module):
             losses[f"loss_classifier_{number}"] = stage.weight * F.cross_entropy(scores, labels)
             losses[f"loss_box_{number}"] = stage.weight * _box_loss(decoded, labels, samples, targets)
             if self.mask_pool is not None:
-                losses[f"loss_mask_{number}"] = stage.weight * self.mask_loss(number, features, samples, shapes, targets)
+                losses[f"loss_mask_{number}"] = stage.weight * self.mask_loss(
+                    number, features, samples, shapes, targets
+                )
             boxes = self.refined(decoded, scores, labels, regions, shapes)
         return losses
 
     @torch.no_grad()
-    def sample(self, number: int, boxes: Tensor, target: dict[str, Tensor]) -> Sample:
-        """Regions for the losses of a stage, the objects' own boxes among them."""
+    def sample(self, number: int, boxes: Tensor, target: dict[str, Tensor]) -> SampledRegions:
+        """Regions for the losses of a stage, including the objects' own boxes."""
         boxes = torch.cat((boxes, target["boxes"]))
         if len(target["boxes"]) == 0:
             labels = matched = torch.zeros(len(boxes), dtype=torch.int64, device=boxes.device)
@@ -110,12 +118,17 @@ class CascadeRoIHeads(nn.Module):
             labels = target["labels"][matched.clamp(min=0)] * (matched >= 0)
         (positive,), (negative,) = self.sampler([labels])
         chosen = (positive | negative).bool().nonzero()[:, 0]
-        return Sample(boxes[chosen], labels[chosen], matched[chosen].clamp(min=0))
+        return SampledRegions(boxes[chosen], labels[chosen], matched[chosen].clamp(min=0))
 
     def mask_loss(
-        self, number: int, features: dict[str, Tensor], samples: list[Sample], shapes: list[tuple[int, int]], targets: Targets
+        self,
+        number: int,
+        features: dict[str, Tensor],
+        samples: list[SampledRegions],
+        shapes: list[tuple[int, int]],
+        targets: Targets,
     ) -> Tensor:
-        """Masks are learned from positive regions alone."""
+        """The loss of the masks, over positive regions only."""
         assert self.mask_pool is not None
         regions = [sample.boxes[sample.labels > 0] for sample in samples]
         matched = [sample.matched[sample.labels > 0] for sample in samples]
@@ -125,16 +138,24 @@ class CascadeRoIHeads(nn.Module):
 
     @torch.no_grad()
     def refined(
-        self, decoded: Tensor, scores: Tensor, labels: Tensor | None, regions: list[Tensor], shapes: list[tuple[int, int]]
+        self,
+        decoded: Tensor,
+        scores: Tensor,
+        labels: Tensor | None,
+        regions: list[Tensor],
+        shapes: list[tuple[int, int]],
     ) -> list[Tensor]:
-        """Boxes for the next stage: those of the true class in training, of the likeliest class for background and in evaluation."""
-        likeliest = 1 + scores[:, 1:].argmax(dim=1)
-        chosen = likeliest if labels is None else torch.where(labels > 0, labels, likeliest)
-        boxes = decoded[torch.arange(len(decoded), device=decoded.device), chosen].split([len(each) for each in regions])
+        """Boxes for the next stage: of the true class in training; of the most probable class for background and in
+        evaluation."""
+        most_probable = 1 + scores[:, 1:].argmax(dim=1)
+        chosen = most_probable if labels is None else torch.where(labels > 0, labels, most_probable)
+        boxes = decoded[torch.arange(len(decoded), device=decoded.device), chosen].split(
+            [len(each) for each in regions]
+        )
         clipped = (clip_boxes_to_image(each, shape) for each, shape in zip(boxes, shapes, strict=True))
         if labels is None:
-            return list(clipped)  # every region keeps its place, since its scores are averaged over the stages
-        return [each[remove_small_boxes(each, SMALLEST)] for each in clipped]
+            return list(clipped)  # no region is dropped: scores are averaged over the stages
+        return [each[remove_small_boxes(each, SMALLEST_SIDE)] for each in clipped]
 
     def detect(self, features: dict[str, Tensor], boxes: list[Tensor], shapes: list[tuple[int, int]]) -> Targets:
         counts = [len(each) for each in boxes]
@@ -156,20 +177,22 @@ class CascadeRoIHeads(nn.Module):
         return found
 
     def best(self, boxes: Tensor, scores: Tensor, shape: tuple[int, int]) -> dict[str, Tensor]:
-        """Of one picture's boxes (K, L, 4) and scores (K, L) what is good enough and not covered by something better."""
+        """The detections of one image from boxes (K, L, 4) and scores (K, L): score threshold, then NMS per class."""
         region, column = (scores[:, 1:] > self.score).nonzero(as_tuple=True)
         labels = column + 1
         boxes, scores = clip_boxes_to_image(boxes[region, labels], shape), scores[region, labels]
-        large = remove_small_boxes(boxes, SMALLEST)
+        large = remove_small_boxes(boxes, SMALLEST_SIDE)
         boxes, scores, labels = boxes[large], scores[large], labels[large]
         kept = batched_nms(boxes, scores, labels, self.overlap)[: self.detections]
         return {"boxes": boxes[kept], "labels": labels[kept], "scores": scores[kept]}
 
 
-def _box_loss(decoded: Tensor, labels: Tensor, samples: list[Sample], targets: Targets) -> Tensor:
-    """Generalised IoU of decoded boxes (K, L, 4) and their objects, over positive regions; the sum over all regions' number."""
+def _box_loss(decoded: Tensor, labels: Tensor, samples: list[SampledRegions], targets: Targets) -> Tensor:
+    """Generalised IoU loss of decoded boxes (K, L, 4) of positive regions; the sum divided by the number of all
+    regions."""
     wanted = [
-        target["boxes"][sample.matched] if len(target["boxes"]) else sample.boxes for sample, target in zip(samples, targets, strict=True)
+        target["boxes"][sample.matched] if len(target["boxes"]) else sample.boxes
+        for sample, target in zip(samples, targets, strict=True)
     ]
     positive = (labels > 0).nonzero()[:, 0]
     ours, theirs = decoded[positive, labels[positive]], torch.cat(wanted)[positive]

@@ -1,41 +1,26 @@
-"""Four maps of falling resolution from any backbone of the zoo, ready for a detector or a segmenter.
+"""Feature maps of falling resolution from any backbone of the zoo, for detectors and segmenters.
 
-Legend: B pictures, C channels, H, W height and width of a map.
+Legend: B images, C channels, H, W height and width of a map.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
 BATCH_NORM_FAMILIES = ("resnet",)
-"""Their maps are normalised and rectified; those of all other families are the bare residual stream, which grows with depth."""
-
-
-class FeatureInfo(Protocol):
-    def channels(self) -> list[int]: ...
-
-    def reduction(self) -> list[int]: ...
-
-
-class Backbone(Protocol):
-    """What `create_model(name, features_only=True)` returns: a module from a picture (B, 3, H, W) to a list of maps."""
-
-    @property
-    def feature_info(self) -> Any: ...
-
-    @property
-    def default_cfg(self) -> dict[str, Any]: ...
+"""Their maps are normalised and rectified. Those of all other families are the bare residual stream, which grows with
+depth."""
 
 
 def deepest_of_each_resolution(reductions: list[int]) -> list[int]:
-    """Which of the maps to use: of those with the same resolution the last. A Vision Transformer has one resolution, so one map."""
+    """Indices of the maps to use: the last of each resolution. A Vision Transformer has one resolution, so one map."""
     return [index for index, reduction in enumerate(reductions) if reduction not in reductions[index + 1 :]]
 
 
 def group_norm(channels: int) -> nn.GroupNorm:
-    """Group norm of at most 32 groups, each of two channels or more, so that a map of one pixel still has something to compare."""
+    """Group norm of at most 32 groups with at least two channels each, so that a map of one pixel has a variance."""
     groups = max(groups for groups in range(1, min(32, max(channels // 2, 1)) + 1) if channels % groups == 0)
     return nn.GroupNorm(groups, channels)
 
@@ -48,15 +33,19 @@ class MapNorm(nn.LayerNorm):
 
 
 class Maps(nn.Module):
-    """The backbone's maps, each behind a norm of its own, as in Swin's detectors. `frozen_norm` keeps its batch norms as they are."""
+    """The maps of `create_model(name, features_only=True)`, each with its own norm, as in Swin's detectors.
+
+    `frozen_norm` keeps the backbone's batch norms in evaluation mode.
+    """
 
     def __init__(self, backbone: nn.Module, *, frozen_norm: bool = False) -> None:
         super().__init__()
         self.backbone = backbone
         self.frozen_norm = frozen_norm
-        self.channels: list[int] = list(_info(backbone).channels())
-        self.reductions: list[int] = list(_info(backbone).reduction())
-        plain = _config(backbone).get("family") in BATCH_NORM_FAMILIES
+        made: Any = backbone
+        self.channels: list[int] = list(made.feature_info.channels())
+        self.reductions: list[int] = list(made.feature_info.reduction())
+        plain = made.default_cfg.get("family") in BATCH_NORM_FAMILIES
         self.norms = nn.ModuleList(nn.Identity() if plain else MapNorm(channels) for channels in self.channels)
 
     def forward(self, images: Tensor) -> list[Tensor]:
@@ -72,7 +61,8 @@ class Maps(nn.Module):
 
 
 class SpreadMaps(Maps):
-    """Four resolutions from the one map of a Vision Transformer, by strided and transposed convolutions (ViTDet, arXiv 2203.16527)."""
+    """Four resolutions from the one map of a Vision Transformer, by strided and transposed convolutions (ViTDet,
+    2203.16527)."""
 
     def __init__(self, backbone: nn.Module, *, frozen_norm: bool = False) -> None:
         super().__init__(backbone, frozen_norm=frozen_norm)
@@ -83,7 +73,8 @@ class SpreadMaps(Maps):
         finest = nn.Sequential(
             nn.ConvTranspose2d(channels, half, 2, 2), MapNorm(half), nn.GELU(), nn.ConvTranspose2d(half, quarter, 2, 2)
         )
-        self.levels = nn.ModuleList((finest, nn.ConvTranspose2d(channels, half, 2, 2), nn.Identity(), nn.MaxPool2d(2, 2)))
+        finer = nn.ConvTranspose2d(channels, half, 2, 2)
+        self.levels = nn.ModuleList((finest, finer, nn.Identity(), nn.MaxPool2d(2, 2)))
 
     def forward(self, images: Tensor) -> list[Tensor]:
         (features,) = super().forward(images)
@@ -91,14 +82,7 @@ class SpreadMaps(Maps):
 
 
 def make_maps(backbone: nn.Module, *, frozen_norm: bool = False) -> Maps:
-    """The maps of a backbone, whatever its family."""
-    kind = SpreadMaps if len(_info(backbone).channels()) == 1 else Maps
+    """`SpreadMaps` for a backbone with one map, `Maps` for all others."""
+    made: Any = backbone
+    kind = SpreadMaps if len(made.feature_info.channels()) == 1 else Maps
     return kind(backbone, frozen_norm=frozen_norm)
-
-
-def _info(backbone: Any) -> FeatureInfo:
-    return backbone.feature_info
-
-
-def _config(backbone: Any) -> dict[str, Any]:
-    return backbone.default_cfg

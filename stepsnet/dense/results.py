@@ -1,4 +1,4 @@
-"""Detections in the pixels of the original picture, and in the format of COCO's results."""
+"""Detections at the original image's size, in the format of COCO's results, and their average precision."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stepsnet.dense.coco import encode
+from stepsnet.data.dense.coco import encode_mask, quiet_pycocotools
+from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision
 
-import_torchvision()
-
-from torchvision.models.detection.roi_heads import expand_boxes, expand_masks, paste_mask_in_image  # noqa: E402
-
+METRICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
+NAMES = {"bbox": "box", "segm": "mask"}
 THRESHOLD = 0.5
 
 
 @dataclass(frozen=True)
-class Detection:
-    """One object found: its box as x, y, width and height, its label (from 1), and its mask (height, width), if there is one."""
+class FoundObject:
+    """One detected object: its box as x, y, width and height, its label (from 1), and its mask (height, width), if
+    any."""
 
     box: tuple[float, float, float, float]
     label: int
@@ -31,8 +31,12 @@ class Detection:
     mask: NDArray[np.bool_] | None
 
 
-def in_the_picture(found: dict[str, Tensor], seen: Sequence[int], original: Sequence[int]) -> list[Detection]:
-    """What a detector found in a picture that it saw at the size `seen`, at its `original` size (height, width); best first."""
+def at_original_size(found: dict[str, Tensor], seen: Sequence[int], original: Sequence[int]) -> list[FoundObject]:
+    """The objects found in an image of size `seen`, scaled to its `original` size (height, width); highest score
+    first."""
+    import_torchvision()
+    from torchvision.models.detection.roi_heads import expand_boxes, expand_masks, paste_mask_in_image
+
     height, width = int(original[0]), int(original[1])
     down, across = height / float(seen[0]), width / float(seen[1])
     boxes = found["boxes"].float().cpu() * torch.tensor([across, down, across, down])
@@ -41,26 +45,51 @@ def in_the_picture(found: dict[str, Tensor], seen: Sequence[int], original: Sequ
     masks: list[NDArray[np.bool_] | None] = [None] * len(boxes)
     if "masks" in found and len(boxes):
         small, factor = expand_masks(found["masks"].float().cpu(), padding=1)
-        places = expand_boxes(boxes, factor).to(torch.int64)
-        # One mask at a time: all hundred of a large picture at once would take half a gigabyte.
+        larger = expand_boxes(boxes, factor).to(torch.int64)
+        # One mask at a time: all hundred of a large image at once would take half a gigabyte.
         masks = [
-            paste_mask_in_image(mask[0], place, height, width).gt(THRESHOLD).numpy() for mask, place in zip(small, places, strict=True)
+            paste_mask_in_image(mask[0], box, height, width).gt(THRESHOLD).numpy()
+            for mask, box in zip(small, larger, strict=True)
         ]
-    corners = boxes.tolist()
+    columns = (boxes.tolist(), found["labels"].tolist(), found["scores"].tolist(), masks)
     return [
-        Detection((x1, y1, x2 - x1, y2 - y1), label, score, mask)
-        for (x1, y1, x2, y2), label, score, mask in zip(corners, found["labels"].tolist(), found["scores"].tolist(), masks, strict=True)
+        FoundObject((x1, y1, x2 - x1, y2 - y1), label, score, mask)
+        for (x1, y1, x2, y2), label, score, mask in zip(*columns, strict=True)
     ]
 
 
-def coco_results(image_id: int, detections: Sequence[Detection], category_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """The detections of one picture as entries of a results file."""
+def coco_results(image_id: int, objects: Sequence[FoundObject], category_ids: Sequence[int]) -> list[dict[str, Any]]:
+    """The objects of one image as entries of a results file."""
     results = []
-    for detection in detections:
-        category = category_ids[detection.label - 1]
-        box = [round(side, 2) for side in detection.box]
-        result: dict[str, Any] = {"image_id": image_id, "category_id": category, "bbox": box, "score": round(detection.score, 5)}
-        if detection.mask is not None:
-            result["segmentation"] = encode(detection.mask)
+    for found in objects:
+        result: dict[str, Any] = {
+            "image_id": image_id,
+            "category_id": category_ids[found.label - 1],
+            "bbox": [round(side, 2) for side in found.box],
+            "score": round(found.score, 5),
+        }
+        if found.mask is not None:
+            result["segmentation"] = encode_mask(found.mask)
         results.append(result)
     return results
+
+
+def average_precision(truth: dict[str, Any], results: list[dict[str, Any]], kind: str) -> dict[str, float]:
+    """AP, AP50, AP75 and AP of small, medium and large objects, by "bbox" or "segm", computed by pycocotools.
+
+    `truth` is a document in COCO's format, `results` a list in the format of its results. A metric is 0 where nothing
+    was found and −1 where no objects of that size exist.
+    """
+    names = [f"{NAMES[kind]}_{metric}" for metric in METRICS]
+    if not results:
+        return dict.fromkeys(names, 0.0)
+    coco, cocoeval = require("pycocotools.coco", extra="vision"), require("pycocotools.cocoeval", extra="vision")
+    with quiet_pycocotools():
+        known = coco.COCO()
+        known.dataset = truth
+        known.createIndex()
+        evaluation = cocoeval.COCOeval(known, known.loadRes([dict(result) for result in results]), kind)
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return {name: float(value) for name, value in zip(names, evaluation.stats, strict=False)}

@@ -1,63 +1,34 @@
-"""Semantic segmentation: transformers' UPerNet (arXiv 1807.10221) over the maps of any backbone of the zoo.
+"""Semantic segmentation: transformers' UPerNet (arXiv 1807.10221) over the maps of any backbone.
 
-Legend: B pictures, K classes, H, W height and width.
+Legend: B images, K classes, H, W height and width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stepsnet.cost import count_macs
+from stepsnet.data.dense.masks import VOID
+from stepsnet.dense.config import SegmentConfig
 from stepsnet.dense.maps import Maps, group_norm
-from stepsnet.errors import UsageError
 from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision_if_installed
 
-VOID = 255
-"""The label of pixels that are neither learned nor judged."""
+transformers: Any = require("transformers", extra="transformers")
+import_torchvision_if_installed()
 
-
-@dataclass(frozen=True, kw_only=True)
-class SegmentConfig:
-    """The segmenter's settings: the `segment.*` keys of every recipe. The defaults are those of Table 3."""
-
-    channels: int = 512
-    auxiliary_channels: int = 256
-    auxiliary_weight: float = 0.4
-    """Weight of the auxiliary head's loss; 0: no auxiliary head."""
-    norm: Literal["batch", "sync", "group"] = "batch"
-    """`sync` shares statistics between the processes of a GPU run; where processes share none and hold few pictures each, `group`
-    needs none."""
-    window: int = 0
-    """Inference by a sliding window of this side; 0: the whole picture at once."""
-    stride: int = 0
-    """How far the window slides; 0: two thirds of its side."""
-    scales: tuple[float, float, int] = (1.0, 1.0, 1)
-    """Inference at several scales: the smallest, the largest, and how many, evenly spaced (0.5,1.75,6 is usual); the mean counts."""
-    flip: bool = False
-    """Inference on each picture's mirror image too."""
-
-    def __post_init__(self) -> None:
-        for key in ("channels", "auxiliary_channels"):
-            if getattr(self, key) < 1:
-                raise UsageError(f"segment.{key} is {getattr(self, key)}, but must be at least 1.")
-        if self.auxiliary_weight < 0:
-            raise UsageError(f"segment.auxiliary_weight is {self.auxiliary_weight}, but cannot be negative.")
-        if self.window < 0 or not 0 <= self.stride <= self.window:
-            raise UsageError(f"segment.window={self.window} and segment.stride={self.stride}: a window slides by at most its side.")
-        smallest, largest, count = self.scales
-        if not 0 < smallest <= largest or count < 1:
-            raise UsageError(f"segment.scales is {self.scales}, but is a smallest and a largest factor and how many there are.")
+from transformers import PreTrainedConfig, PreTrainedModel  # noqa: E402
+from transformers.backbone_utils import BackboneConfigMixin, BackboneMixin  # noqa: E402
+from transformers.modeling_outputs import BackboneOutput  # noqa: E402
 
 
 class Segmenter(nn.Module):
-    """Pictures (B, 3, H, W) in; logits (B, K, H, W) out, and in training the loss against labels (B, H, W)."""
+    """Images (B, 3, H, W) in; probabilities (B, K, H, W) out, or with labels (B, H, W) the loss."""
 
     def __init__(self, maps: Maps, config: SegmentConfig, classes: int) -> None:
         super().__init__()
@@ -70,7 +41,7 @@ class Segmenter(nn.Module):
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         if labels is None:
             return self.predict(images)
-        images, labels = self.framed(images, 0.0), self.framed(labels, VOID)
+        images, labels = self.padded(images, 0.0), self.padded(labels, VOID)
         features = self.upernet.backbone(images).feature_maps
         logits = self.upernet.decode_head(features)
         loss = _cross_entropy(logits, labels)
@@ -79,24 +50,26 @@ class Segmenter(nn.Module):
         return loss
 
     def logits(self, images: Tensor) -> Tensor:
-        """(B, K, H, W), from the main head alone."""
-        framed = self.framed(images, 0.0)
-        logits = self.upernet.decode_head(self.upernet.backbone(framed).feature_maps)
-        logits = F.interpolate(logits.float(), size=framed.shape[2:], mode="bilinear", align_corners=False)
+        """(B, K, H, W), from the main head only."""
+        padded = self.padded(images, 0.0)
+        logits = self.upernet.decode_head(self.upernet.backbone(padded).feature_maps)
+        logits = F.interpolate(logits.float(), size=padded.shape[2:], mode="bilinear", align_corners=False)
         return logits[:, :, : images.shape[2], : images.shape[3]]
 
-    def framed(self, pixels: Tensor, filling: float) -> Tensor:
-        """(…, H, W) with sides that every map divides, or maps would not lie exactly over the picture."""
+    def padded(self, pixels: Tensor, filling: float) -> Tensor:
+        """(…, H, W) padded to sides that every map divides, so that maps align with the image."""
         coarsest = self.upernet.backbone.steps[-1]
         down, right = (-side % coarsest for side in pixels.shape[-2:])
         return F.pad(pixels, (0, right, 0, down), value=filling) if down or right else pixels
 
     def predict(self, images: Tensor) -> Tensor:
-        """Probabilities (B, K, H, W), averaged over scales, mirror images and windows as the settings say."""
+        """Probabilities (B, K, H, W), averaged over the configured scales, mirror images and windows."""
         smallest, largest, count = self.config.scales
         factors = torch.linspace(smallest, largest, count).tolist()
         total = images.new_zeros(())
-        views = [(factor, flipped) for factor in factors for flipped in ((False, True) if self.config.flip else (False,))]
+        views = [
+            (factor, flipped) for factor in factors for flipped in ((False, True) if self.config.flip else (False,))
+        ]
         for factor, flipped in views:
             size = [max(1, round(side * factor)) for side in images.shape[2:]]
             seen = images if factor == 1 else F.interpolate(images, size=size, mode="bilinear", align_corners=False)
@@ -106,7 +79,8 @@ class Segmenter(nn.Module):
         return total / len(views)
 
     def windows(self, images: Tensor) -> Tensor:
-        """Probabilities at one scale: of the whole picture, or the mean over all windows that contain a pixel."""
+        """Probabilities at one scale: of the whole image, or for each pixel the mean over the windows that contain
+        it."""
         side, (height, width) = self.config.window, images.shape[2:]
         if side == 0 or (height <= side and width <= side):
             return self.logits(images).softmax(dim=1)
@@ -124,7 +98,7 @@ class Segmenter(nn.Module):
         return total / seen
 
     def macs(self, height: int, width: int) -> dict[str, int]:
-        """Multiply-accumulates of one picture: backbone and both heads, as Table 3 counts them. Interpolation is not counted."""
+        """MACs of one image by part: backbone and both heads, as in Table 3. Interpolation is not counted."""
         backbone = self.upernet.backbone
         features = [
             torch.empty(1, channels, -(-height // step), -(-width // step), device="meta")
@@ -136,39 +110,41 @@ class Segmenter(nn.Module):
 
 
 def _starts(length: int, side: int, stride: int) -> list[int]:
-    """Where windows begin so that they cover the length, the last one flush with its end."""
+    """Start positions of windows that cover the length; the last one ends exactly at its end."""
     last = max(length - side, 0)
     return sorted({*range(0, last, stride), last})
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The mean over pictures of the mean over a picture's pixels that are not void; zero, with a gradient of zero, where all are.
+    """Mean over images of the mean over their pixels that are not void. An image that is all void counts as 0.
 
-    Every picture weighs the same, so that the gradient does not depend on how a batch is cut or spread over processes.
+    Every image has the same weight, so that the gradient does not depend on how a batch is split over processes.
     """
     logits = F.interpolate(logits.float(), size=labels.shape[1:], mode="bilinear", align_corners=False)
     losses = F.cross_entropy(logits, labels, ignore_index=VOID, reduction="none")
     return (losses.sum(dim=(1, 2)) / (labels != VOID).sum(dim=(1, 2)).clamp(min=1)).mean()
 
 
-class PatientBatchNorm2d(nn.BatchNorm2d):
-    """Batch norm that, where a batch has one value a channel and so no variance, takes its running statistics instead of failing.
+class SingleValueBatchNorm2d(nn.BatchNorm2d):
+    """Batch norm that uses its running statistics when a batch has one value per channel, where torch's fails.
 
-    UPerNet pools its last map to one pixel; with one picture a process that is one value.
+    UPerNet pools its last map to one pixel, which is one value with one image per process.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and x.numel() // x.shape[1] < 2:
             assert self.running_mean is not None
             assert self.running_var is not None
-            return F.batch_norm(x, self.running_mean.clone(), self.running_var.clone(), self.weight, self.bias, False, 0.0, self.eps)
+            return F.batch_norm(
+                x, self.running_mean.clone(), self.running_var.clone(), self.weight, self.bias, False, 0.0, self.eps
+            )
         return super().forward(x)
 
 
 def replace_norms(module: nn.Module, kind: str) -> None:
-    """Put the wanted norm in the place of every batch norm below `module`."""
+    """Replace every batch norm below `module` by the norm of this kind."""
     norms: dict[str, Callable[[int], nn.Module]] = {
-        "batch": PatientBatchNorm2d,
+        "batch": SingleValueBatchNorm2d,
         "sync": nn.SyncBatchNorm,
         "group": group_norm,
     }
@@ -179,17 +155,62 @@ def replace_norms(module: nn.Module, kind: str) -> None:
 
 
 def build_upernet(maps: Maps, config: SegmentConfig, classes: int) -> Any:
-    """transformers' model: its own heads, and our maps in the place of its backbone."""
-    import_torchvision_if_installed()
-    transformers = require("transformers", extra="transformers")
-    from stepsnet.dense.upernet_backbone import StepsNetBackboneConfig
-
+    """transformers' UPerNet with `maps` as its backbone."""
     architecture = getattr(maps.backbone, "default_cfg", {}).get("architecture", "")
     settings = transformers.UperNetConfig(
         backbone_config=StepsNetBackboneConfig(architecture, maps.channels, maps.reductions),
         hidden_size=config.channels, auxiliary_channels=config.auxiliary_channels, num_labels=classes,
-        use_auxiliary_head=config.auxiliary_weight > 0, auxiliary_loss_weight=config.auxiliary_weight, loss_ignore_index=VOID,
+        use_auxiliary_head=config.auxiliary_weight > 0, auxiliary_loss_weight=config.auxiliary_weight,
+        loss_ignore_index=VOID,
     )  # fmt: skip
     upernet = transformers.UperNetForSemanticSegmentation(settings)
     upernet.backbone.maps = maps
     return upernet
+
+
+class StepsNetBackboneConfig(BackboneConfigMixin, PreTrainedConfig):
+    """The name of the model, the channels of its maps, and their strides in pixels."""
+
+    model_type = "stepsnet_backbone"
+
+    def __init__(
+        self, architecture: str = "", channels: list[int] | None = None, steps: list[int] | None = None, **options: Any
+    ) -> None:
+        self.architecture = architecture
+        self.map_channels = list(channels or [])
+        self.steps = list(steps or [])
+        self.stage_names = [f"stage{index + 1}" for index in range(len(self.map_channels))]
+        super().__init__(**options)
+        self.set_output_features_output_indices(list(self.stage_names), None)
+
+
+class StepsNetBackbone(BackboneMixin, PreTrainedModel):
+    """Backbone for transformers' heads, registered with `AutoBackbone`. `build_upernet` sets `maps` after
+    construction."""
+
+    config_class = StepsNetBackboneConfig
+    main_input_name = "pixel_values"
+    has_attentions = False
+    maps: nn.Module
+
+    def __init__(self, config: StepsNetBackboneConfig) -> None:
+        super().__init__(config)
+        self.num_features = list(config.map_channels)
+        self.steps = list(config.steps)
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Nothing: our modules initialise themselves."""
+
+    def forward(
+        self,
+        pixel_values: Tensor,
+        output_hidden_states: bool | None = None,  # noqa: ARG002  (the library's signature)
+        output_attentions: bool | None = None,  # noqa: ARG002
+        return_dict: bool | None = None,  # noqa: ARG002
+    ) -> BackboneOutput:
+        return BackboneOutput(feature_maps=tuple(self.maps(pixel_values)))
+
+
+transformers.AutoConfig.register(StepsNetBackboneConfig.model_type, StepsNetBackboneConfig, exist_ok=True)
+transformers.AutoBackbone.register(StepsNetBackboneConfig, StepsNetBackbone, exist_ok=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from stepsnet.data.config import DataConfig
 from stepsnet.data.images.augment import AugmentConfig
-from stepsnet.dense.config import DetectConfig
-from stepsnet.dense.upernet import SegmentConfig
+from stepsnet.dense.config import DetectConfig, SegmentConfig
 from stepsnet.errors import UsageError, nearest
 from stepsnet.tasks.base import Task
 

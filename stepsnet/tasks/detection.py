@@ -15,7 +15,6 @@ from stepsnet.data.dense.coco import Objects, ObjectSplit
 from stepsnet.data.dense.objects import ObjectDataset, ObjectSample
 from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.images.datasets import IMAGENET_MEAN, IMAGENET_STD
-from stepsnet.dense.coco import average_precision
 from stepsnet.dense.config import DetectConfig
 from stepsnet.dense.maps import make_maps
 from stepsnet.tasks.base import Batch, MapDataset
@@ -53,8 +52,7 @@ class Detection:
         return Detector(make_maps(backbone, frozen_norm=frozen_norm), self.detect, len(self.objects.classes))
 
     def network_macs(self, network: nn.Module) -> int:
-        from stepsnet.dense.count import detector_macs
-        from stepsnet.dense.detector import Detector
+        from stepsnet.dense.detector import Detector, detector_macs
 
         assert isinstance(network, Detector)
         limits = {"proposals": self.detect.proposals, "detections": self.detect.detections}
@@ -113,13 +111,13 @@ class Detection:
 
     def predictions(self, model: nn.Module, batch: Batch) -> list[Any]:
         """Entries of a COCO results file, and for each picture seen its bare id."""
-        from stepsnet.dense.results import coco_results, in_the_picture
+        from stepsnet.dense.results import at_original_size, coco_results
 
         found: list[Any] = []
         detections = self._found(model, batch)
         for index, seen, each in zip(batch["ids"].tolist(), batch["size"].tolist(), detections, strict=True):
             picture = self.objects.valid.pictures[index]
-            objects = in_the_picture(each, seen, (picture.height, picture.width))
+            objects = at_original_size(each, seen, (picture.height, picture.width))
             found += [picture.image_id, *coco_results(picture.image_id, objects, self.objects.category_ids)]
         return found
 
@@ -130,6 +128,8 @@ class Detection:
 
     def score(self, predictions: list[Any]) -> dict[str, float]:
         """Average precision over the pictures that could be read."""
+        from stepsnet.dense.results import average_precision
+
         results = [found for found in predictions if isinstance(found, dict)]
         truth = self.truth({found for found in predictions if not isinstance(found, dict)})
         return {name: value for kind in self.kinds for name, value in average_precision(truth, results, kind).items()}

@@ -15,8 +15,8 @@ from stepsnet.data.config import DataConfig
 from stepsnet.data.dense.masks import VOID, MaskedDataset, MaskedPictures, MaskedSample, MaskSplit
 from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.images.datasets import IMAGENET_MEAN, IMAGENET_STD
+from stepsnet.dense.config import SegmentConfig
 from stepsnet.dense.maps import make_maps
-from stepsnet.dense.upernet import SegmentConfig, Segmenter
 from stepsnet.tasks.base import Batch, MapDataset
 
 
@@ -46,9 +46,13 @@ class Segmentation:
         return {}
 
     def network(self, backbone: nn.Module, *, frozen_norm: bool) -> nn.Module:
+        from stepsnet.dense.upernet import Segmenter
+
         return Segmenter(make_maps(backbone, frozen_norm=frozen_norm), self.segment, len(self.pictures.classes))
 
     def network_macs(self, network: nn.Module) -> int:
+        from stepsnet.dense.upernet import Segmenter
+
         assert isinstance(network, Segmenter)
         return sum(network.macs(self.img_size, self.img_size).values())
 

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from stepsnet.data.config import DataConfig
 from stepsnet.data.images.augment import AugmentConfig
-from stepsnet.dense.config import DetectConfig
-from stepsnet.dense.upernet import SegmentConfig
+from stepsnet.dense.config import DetectConfig, SegmentConfig
 from stepsnet.errors import UsageError
 from stepsnet.runs import folder as runs
 from stepsnet.train.typed import from_dict, override

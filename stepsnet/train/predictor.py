@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stepsnet.data.dense.coco import Objects, ObjectSplit
+from stepsnet.data.dense.coco import Objects, ObjectSplit, encode_mask
 from stepsnet.data.dense.masks import MaskedPictures, MaskSplit
 from stepsnet.data.dense.objects import choose_view, to_input
 from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.images.datasets import FileSource
-from stepsnet.dense.coco import encode
 from stepsnet.errors import UsageError
 from stepsnet.models import load_weights
 from stepsnet.runs import folder as rundir
@@ -40,7 +39,7 @@ class Found:
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"class": self.name, "score": round(self.score, 4), "box": [round(side, 2) for side in self.box]}
-        return found if self.mask is None else found | {"mask": encode(self.mask)}
+        return found if self.mask is None else found | {"mask": encode_mask(self.mask)}
 
 
 class Predictor:
@@ -64,14 +63,14 @@ class Predictor:
     @torch.no_grad()
     def detect(self, image: Any, score: float = 0.0) -> list[Found]:
         """Objects in a Pillow image in RGB, best first, with at least this score."""
-        from stepsnet.dense.results import in_the_picture
+        from stepsnet.dense.results import at_original_size
 
         view = choose_view(image.height, image.width, self.img_size, self.max_size, None, 0)
         (found,) = self.model(to_input(image, view)[None], torch.tensor([view.size]))
         chosen = {key: values[found["scores"] >= score] for key, values in found.items()}
         return [
             Found(self.classes[each.label - 1], each.label - 1, each.score, each.box, each.mask)
-            for each in in_the_picture(chosen, view.size, (image.height, image.width))
+            for each in at_original_size(chosen, view.size, (image.height, image.width))
         ]
 
     @torch.no_grad()

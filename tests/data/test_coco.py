@@ -13,10 +13,9 @@ import torch
 from PIL import Image
 
 from stepsnet.data.config import DataConfig
-from stepsnet.data.dense.coco import Objects, load_coco
+from stepsnet.data.dense.coco import Objects, decode_mask, encode_mask, load_coco
 from stepsnet.data.dense.objects import ObjectDataset, ObjectSample, choose_view
 from stepsnet.data.images.augment import AugmentConfig
-from stepsnet.dense.coco import decode, encode
 from stepsnet.errors import UsageError
 from tests.dense_models import SIDE, boxes_of, coco_folder, document, polygon, runs
 
@@ -56,7 +55,7 @@ def test_pictures_without_objects_stay_and_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [polygon, runs])
 def test_a_mask_has_the_pixels_of_its_polygon_or_its_runs(shape: Callable[..., Any]) -> None:
     box = (10, 20, 15, 8)
-    rows, columns = np.nonzero(decode(shape(box), SIDE, SIDE))
+    rows, columns = np.nonzero(decode_mask(shape(box), SIDE, SIDE))
     assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == (10, 20, 25, 28)
 
 
@@ -197,7 +196,7 @@ def test_an_unreadable_picture_is_left_out_and_counted(tmp_path: Path) -> None:
 
 def test_compressed_runs_are_read_too(tmp_path: Path) -> None:
     box = boxes_of(1)[3]
-    compressed = encode(decode(runs(box), SIDE, SIDE).astype(bool))
+    compressed = encode_mask(decode_mask(runs(box), SIDE, SIDE).astype(bool))
     json.dumps(compressed)
     objects = load(coco_folder(tmp_path, changed(lambda d: d["annotations"][0].update(segmentation=compressed))))
     assert int(sample(dataset(objects)).masks[0].sum()) == box[2] * box[3]

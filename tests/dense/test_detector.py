@@ -1,4 +1,4 @@
-"""Mask R-CNN and Cascade Mask R-CNN over our backbones: they learn, find, and do what their definition says."""
+"""Mask R-CNN and Cascade Mask R-CNN over our backbones: training, inference, and their parts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stepsnet.dense.cascade import STAGES, CascadeRoIHeads, Sample, _box_loss
+from stepsnet.dense.cascade import STAGES, CascadeRoIHeads, SampledRegions, _box_loss
 from stepsnet.dense.config import DetectConfig
-from stepsnet.dense.count import detector_macs
-from stepsnet.dense.detector import Detector
-from stepsnet.dense.parts import Frame, FullPrecision, Pyramid, make_anchors, make_pool, norm_layer
-from stepsnet.dense.results import coco_results, in_the_picture
+from stepsnet.dense.detector import (
+    Detector,
+    Frame,
+    FullPrecision,
+    Pyramid,
+    detector_macs,
+    make_anchors,
+    make_pool,
+    norm_layer,
+)
+from stepsnet.dense.results import at_original_size, coco_results
 from tests.dense.test_maps import VISION, maps_of
 
 SMALL: dict[str, Any] = {
-    "channels": 8, "hidden": 16, "rois": 16, "rpn_samples": 32, "candidates": 60, "proposals": 30, "mask_convs": 1, "anchor_scale": 4.0,
+    "channels": 8, "hidden": 16, "rois": 16, "rpn_samples": 32,
+    "candidates": 60, "proposals": 30, "mask_convs": 1, "anchor_scale": 4.0,
 }  # fmt: skip
 HEADS = ("mask_rcnn", "cascade")
 
@@ -29,11 +37,15 @@ def detector(name: str = "test_steps_swin", **options: Any) -> Detector:
 
 
 def batch() -> tuple[Tensor, Tensor, list[dict[str, Tensor]]]:
-    """Two pictures of unequal size; the second is without objects."""
+    """Two images of unequal size; the second has no objects."""
     masks = torch.zeros(2, 64, 72, dtype=torch.uint8)
     masks[0, 3:20, 5:25] = 1
     masks[1, 30:60, 40:70] = 1
-    first = {"boxes": torch.tensor([[5.0, 3, 25, 20], [40, 30, 70, 60]]), "labels": torch.tensor([1, 3]), "masks": masks}
+    first = {
+        "boxes": torch.tensor([[5.0, 3, 25, 20], [40, 30, 70, 60]]),
+        "labels": torch.tensor([1, 3]),
+        "masks": masks,
+    }
     second = {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.int64), "masks": masks[:0, :50, :41]}
     return torch.randn(2, 3, 64, 72), torch.tensor([[64, 72], [50, 41]]), [first, second]
 
@@ -51,7 +63,7 @@ def test_every_backbone_trains_and_every_parameter_gets_a_gradient(name: str, he
 
 
 @pytest.mark.parametrize("heads", HEADS)
-def test_a_batch_without_any_object_trains_too(heads: str) -> None:
+def test_a_batch_without_objects_trains(heads: str) -> None:
     model, (images, sizes, targets) = detector(heads=heads), batch()
     losses = model(images, sizes, [targets[1] | {"masks": torch.zeros(0, 64, 72)}, targets[1]])
     sum(losses.values(), start=torch.zeros(())).backward()
@@ -61,7 +73,7 @@ def test_a_batch_without_any_object_trains_too(heads: str) -> None:
 @pytest.mark.parametrize("masks", [True, False])
 @pytest.mark.parametrize("heads", HEADS)
 @torch.no_grad()
-def test_detections_lie_inside_their_picture_and_come_best_first(heads: str, masks: bool) -> None:
+def test_detections_lie_inside_the_image_and_are_sorted_by_score(heads: str, masks: bool) -> None:
     model, (images, sizes, _) = detector(heads=heads, masks=masks, detections=7, score=0.0).eval(), batch()
     for found, (height, width) in zip(model(images, sizes), sizes.tolist(), strict=True):
         boxes, scores = found["boxes"], found["scores"]
@@ -73,7 +85,7 @@ def test_detections_lie_inside_their_picture_and_come_best_first(heads: str, mas
 
 
 @pytest.mark.parametrize("heads", HEADS)
-def test_it_learns_one_picture_by_heart(heads: str) -> None:
+def test_it_overfits_one_image(heads: str) -> None:
     model, (images, sizes, targets) = detector("test_swin", heads=heads, rois=32, masks=False), batch()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(60):
@@ -94,7 +106,7 @@ def test_it_learns_one_picture_by_heart(heads: str) -> None:
         assert any((other - box).abs().max() < 6 for other in right), found
 
 
-def test_the_stages_are_those_of_the_paper() -> None:
+def test_the_stages_have_the_settings_of_the_paper() -> None:
     assert [(stage.overlap, stage.weight) for stage in STAGES] == [(0.5, 1.0), (0.6, 0.5), (0.7, 0.25)]
     assert [stage.deltas for stage in STAGES] == [(10, 10, 5, 5), (20, 20, 10, 10), (30, 30, 15, 15)]
 
@@ -105,10 +117,15 @@ def roi_heads(model: Detector) -> CascadeRoIHeads:
     return heads
 
 
-def test_later_stages_ask_for_more_overlap() -> None:
-    heads, target = roi_heads(detector(heads="cascade")), {"boxes": torch.tensor([[0.0, 0, 100, 100]]), "labels": torch.tensor([2])}
+def test_later_stages_need_more_overlap() -> None:
+    heads, target = (
+        roi_heads(detector(heads="cascade")),
+        {"boxes": torch.tensor([[0.0, 0, 100, 100]]), "labels": torch.tensor([2])},
+    )
     shifted = torch.tensor([[0.0, 0, 100, 100 * overlap] for overlap in (0.45, 0.55, 0.65, 0.75)])
-    positive = [int((heads.sample(number, shifted, target).labels > 0).sum()) - 1 for number in range(3)]  # besides the object's own box
+    positive = [
+        int((heads.sample(number, shifted, target).labels > 0).sum()) - 1 for number in range(3)
+    ]  # besides the object's own box
     assert positive == [3, 2, 1]
 
 
@@ -123,7 +140,7 @@ def test_scores_are_averaged_over_the_stages() -> None:
 
 
 class Always(nn.Module):
-    """Answers the same to everything."""
+    """Returns the same output for every input."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__()
@@ -134,16 +151,17 @@ class Always(nn.Module):
 
 
 def test_the_box_loss_is_generalised_iou_of_positive_regions() -> None:
-    """Object 10×10, box half of it: IoU ½, and the hull is the object, so GIoU ½; far away: IoU 0 and a hull of 20×10 with 0 empty."""
+    """Object 10×10, box half of it: IoU and GIoU are ½. Far away: IoU 0 and a hull of 20×10 without empty area."""
     decoded = torch.zeros(3, 4, 4)
     decoded[0, 2], decoded[1, 2] = torch.tensor([0.0, 0, 10, 5]), torch.tensor([10.0, 0, 20, 10])
-    sample = Sample(torch.zeros(3, 4), torch.tensor([2, 2, 0]), torch.zeros(3, dtype=torch.int64))
+    sample = SampledRegions(torch.zeros(3, 4), torch.tensor([2, 2, 0]), torch.zeros(3, dtype=torch.int64))
     loss = _box_loss(decoded, sample.labels, [sample], [{"boxes": torch.tensor([[0.0, 0, 10, 10]])}])
     assert loss.item() == pytest.approx(10 * (0.5 + 1.0) / 3, abs=1e-4)
 
 
-def test_regions_are_pooled_at_the_true_scale_whatever_the_size_of_the_picture() -> None:
-    """On maps that hold their own x coordinate a region's middle is read off, for a picture much smaller than its canvas too."""
+def test_regions_are_pooled_at_the_true_scale_for_every_image_size() -> None:
+    """Maps hold their own x coordinate, so a pooled region must give its centre, also for an image smaller than its
+    canvas."""
     pyramid = Pyramid(maps_of("test_swin"), 1)
     pool = make_pool(pyramid, 1)
     maps = {}
@@ -152,18 +170,18 @@ def test_regions_are_pooled_at_the_true_scale_whatever_the_size_of_the_picture()
         maps[str(index)] = places.expand(1, 1, 256 // reduction, -1)
     boxes = torch.tensor([[20.0, 20, 28, 28], [10.0, 10, 90, 90]])
     middles = pool(maps, [boxes], [(33, 41)]).flatten()
-    # torchvision's pooling is not half-pixel aligned: values are half a step of their map too far to the right.
+    # torchvision's pooling is not half-pixel aligned: values are half a stride too far to the right.
     assert middles.tolist() == pytest.approx([24 + 1, 50 + 1], abs=1.1)
 
 
-def test_anchors_grow_with_their_map() -> None:
+def test_anchor_sizes_follow_the_stride_of_the_map() -> None:
     pyramid = Pyramid(maps_of("test_swin"), 4)
     anchors = make_anchors(pyramid, DetectConfig(anchor_scale=4.0))
     sides = [float((cell[1, 2:] - cell[1, :2]).max()) for cell in anchors.cell_anchors]  # type: ignore[union-attr]
     assert sides == [4 * reduction for reduction in pyramid.reductions]
 
 
-def test_a_frame_holds_all_pictures_on_sides_that_every_map_divides() -> None:
+def test_a_frame_pads_all_images_to_sides_that_every_map_divides() -> None:
     framed, _ = Frame(32)([torch.ones(3, 40, 50), torch.ones(3, 64, 20)])
     assert framed.tensors.shape == (2, 3, 64, 64)
     assert framed.image_sizes == [(40, 50), (64, 20)]
@@ -175,30 +193,38 @@ def test_outputs_are_single_precision_under_autocast() -> None:
         assert FullPrecision(nn.Linear(2, 2))(torch.zeros(1, 2)).dtype == torch.float32
 
 
-@pytest.mark.parametrize(("kind", "layer"), [("batch", nn.BatchNorm2d), ("group", nn.GroupNorm), ("sync", nn.SyncBatchNorm)])
+@pytest.mark.parametrize(
+    ("kind", "layer"), [("batch", nn.BatchNorm2d), ("group", nn.GroupNorm), ("sync", nn.SyncBatchNorm)]
+)
 def test_the_norm_of_the_cascade_can_be_chosen(kind: str, layer: type[nn.Module]) -> None:
     assert isinstance(norm_layer(kind)(12), layer)
     heads = roi_heads(detector(heads="cascade", norm=kind))
     assert sum(isinstance(module, layer) for module in heads.modules()) == 12  # three stages of four convolutions
 
 
-def test_detections_return_to_the_size_of_the_original_picture() -> None:
+def test_detections_are_scaled_to_the_original_image() -> None:
     found = {
         "boxes": torch.tensor([[4.0, 8, 12, 16]]), "labels": torch.tensor([2]), "scores": torch.tensor([0.5]),
         "masks": torch.ones(1, 1, 28, 28),
     }  # fmt: skip
-    (detection,) = in_the_picture(found, (32, 32), (64, 128))
+    (detection,) = at_original_size(found, (32, 32), (64, 128))
     assert detection.box == (16.0, 16.0, 32.0, 16.0)
     assert detection.mask is not None
     assert detection.mask.shape == (64, 128)
     assert detection.mask.sum() == pytest.approx(32 * 16, rel=0.15)
     (result,) = coco_results(5, [detection], [11, 13])
-    assert (result["image_id"], result["category_id"], result["bbox"], result["score"]) == (5, 13, [16.0, 16.0, 32.0, 16.0], 0.5)
+    assert (result["image_id"], result["category_id"], result["bbox"], result["score"]) == (
+        5,
+        13,
+        [16.0, 16.0, 32.0, 16.0],
+        0.5,
+    )
     assert result["segmentation"]["size"] == [64, 128]
 
 
-def test_the_cost_of_a_detector_is_that_of_its_parts() -> None:
-    """Box head of 1,000 regions: two fully connected layers, scores and boxes of four classes; masks: a conv, a doubling, logits."""
+def test_the_macs_of_a_detector_are_the_sum_of_its_parts() -> None:
+    """Box head of 1,000 regions: two fully connected layers, scores and boxes of four classes; masks: a conv, a
+    doubling, logits."""
     counted = detector_macs(detector(), 64, 64, proposals=1000, detections=100)
     assert counted["boxes"] == 1000 * (8 * 49 * 16 + 16 * 16 + 16 * 4 + 16 * 16)
     assert counted["masks"] == 100 * (196 * 9 * 8 * 8 + 196 * 4 * 8 * 8 + 784 * 8 * 4)

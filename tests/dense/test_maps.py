@@ -1,4 +1,4 @@
-"""Every vision model gives a detector and a segmenter maps of several resolutions, at any size of picture."""
+"""Every vision model gives maps of several resolutions, at any image size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ VISION = [name for name in list_models("test_*") if "transformer" not in name]
 def maps_of(name: str, *, frozen_norm: bool = False) -> Maps:
     model = create_model(name)
     assert isinstance(model, VisionModel)
-    return make_maps(FeatureBackbone(model, deepest_of_each_resolution(model.feature_info.reduction())), frozen_norm=frozen_norm)
+    return make_maps(
+        FeatureBackbone(model, deepest_of_each_resolution(model.feature_info.reduction())), frozen_norm=frozen_norm
+    )
 
 
 @pytest.mark.parametrize("size", [(64, 64), (50, 83)])
@@ -27,7 +29,9 @@ def test_four_maps_of_falling_resolution_at_any_size(name: str, size: tuple[int,
     assert [features.shape[1] for features in found] == maps.channels
     assert [later // earlier for earlier, later in zip(maps.reductions, maps.reductions[1:], strict=False)] == [2, 2, 2]
     for features, reduction in zip(found, maps.reductions, strict=True):
-        for side, length in zip(features.shape[2:], size, strict=True):  # a Vision Transformer's finer maps cover its last patch wholly
+        for side, length in zip(
+            features.shape[2:], size, strict=True
+        ):  # a Vision Transformer's finer maps cover its last patch wholly
             assert length // reduction <= side <= -(-length // patch) * patch / reduction + 1
 
 
@@ -38,8 +42,10 @@ def test_every_parameter_is_used(name: str) -> None:
     assert [name for name, parameter in maps.named_parameters() if parameter.grad is None] == []
 
 
-@pytest.mark.parametrize(("reductions", "chosen"), [([4, 8, 16, 32], [0, 1, 2, 3]), ([16] * 12, [11]), ([4, 4, 8], [1, 2])])
-def test_of_each_resolution_the_deepest_map_is_taken(reductions: list[int], chosen: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("reductions", "chosen"), [([4, 8, 16, 32], [0, 1, 2, 3]), ([16] * 12, [11]), ([4, 4, 8], [1, 2])]
+)
+def test_the_deepest_map_of_each_resolution_is_used(reductions: list[int], chosen: list[int]) -> None:
     assert deepest_of_each_resolution(reductions) == chosen
 
 

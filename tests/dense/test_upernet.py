@@ -1,4 +1,5 @@
-"""UPerNet over our backbones: it learns, also from one picture at a time, and looks at pictures in every way it can."""
+"""UPerNet over our backbones: training, also with one image per batch, and inference by windows, scales and mirror
+images."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stepsnet.dense.upernet import VOID, PatientBatchNorm2d, SegmentConfig, Segmenter, _starts
+from stepsnet.data.dense.masks import VOID
+from stepsnet.dense.config import SegmentConfig
+from stepsnet.dense.upernet import Segmenter, SingleValueBatchNorm2d, _starts
 from stepsnet.errors import UsageError
 from tests.dense.test_maps import VISION, maps_of
 
@@ -33,7 +36,7 @@ def test_every_backbone_trains_also_with_a_batch_of_one(name: str, count: int) -
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
-def test_it_learns_a_picture_by_heart(norm: str) -> None:
+def test_it_overfits_one_image(norm: str) -> None:
     model, images = segmenter("test_swin", norm=norm), torch.zeros(1, 3, 64, 64)
     images[:, :, :, 32:] = 1.0
     labels = (images[:, 0] > 0.5).long() * 3
@@ -50,7 +53,7 @@ def test_it_learns_a_picture_by_heart(norm: str) -> None:
 def test_the_backbone_is_registered_with_transformers() -> None:
     from transformers import AutoBackbone, UperNetForSemanticSegmentation
 
-    from stepsnet.dense.upernet_backbone import StepsNetBackbone
+    from stepsnet.dense.upernet import StepsNetBackbone
 
     model = segmenter()
     assert isinstance(model.upernet, UperNetForSemanticSegmentation)
@@ -58,13 +61,13 @@ def test_the_backbone_is_registered_with_transformers() -> None:
     assert isinstance(AutoBackbone.from_config(model.upernet.config.backbone_config), StepsNetBackbone)
 
 
-def test_its_own_forward_agrees_with_the_library_s() -> None:
+def test_logits_equal_those_of_transformers() -> None:
     model, (images, _) = segmenter().eval(), batch()
     with torch.no_grad():
         torch.testing.assert_close(model.logits(images), model.upernet(images).logits)
 
 
-def test_weights_of_the_backbone_survive_the_library_s_initialisation() -> None:
+def test_transformers_does_not_initialise_the_backbone_again() -> None:
     maps = maps_of("test_swin")
     before = {name: parameter.clone() for name, parameter in maps.named_parameters()}
     Segmenter(maps, SegmentConfig(channels=8), classes=3)
@@ -77,14 +80,16 @@ def test_void_pixels_are_not_learned() -> None:
     torch.manual_seed(1)
     ours = model(images, labels)
     logits = [
-        nn.functional.interpolate(head(model.upernet.backbone(images).feature_maps), size=(64, 64), mode="bilinear")[:, :, 32:]
+        nn.functional.interpolate(head(model.upernet.backbone(images).feature_maps), size=(64, 64), mode="bilinear")[
+            :, :, 32:
+        ]
         for head in (model.upernet.decode_head, model.upernet.auxiliary_head)
     ]
     expected = [nn.functional.cross_entropy(part, labels[:, 32:]) for part in logits]
     torch.testing.assert_close(ours, expected[0] + 0.4 * expected[1])
 
 
-def test_nothing_but_void_gives_no_gradient() -> None:
+def test_an_image_of_only_void_has_no_gradient() -> None:
     model, (images, labels) = segmenter(), batch()
     model(images, torch.full_like(labels, VOID)).backward()
     assert not any(bool(parameter.grad.any()) for parameter in model.parameters() if parameter.grad is not None)
@@ -102,7 +107,7 @@ def test_without_auxiliary_weight_there_is_no_auxiliary_head() -> None:
 
 
 @torch.no_grad()
-def test_a_window_as_large_as_the_picture_changes_nothing() -> None:
+def test_a_window_as_large_as_the_image_changes_nothing() -> None:
     model, (images, _) = segmenter().eval(), batch()
     whole = model(images)
     model.config = SegmentConfig(window=64)
@@ -114,14 +119,18 @@ def test_windows_are_averaged_where_they_overlap() -> None:
     model, (images, _) = segmenter().eval(), batch(1)
     model.config = SegmentConfig(window=48, stride=16)
     found = model(images)
-    parts = {(top, left): model.logits(images[:, :, top : top + 48, left : left + 48]).softmax(1) for top in (0, 16) for left in (0, 16)}
+    parts = {
+        (top, left): model.logits(images[:, :, top : top + 48, left : left + 48]).softmax(1)
+        for top in (0, 16)
+        for left in (0, 16)
+    }
     torch.testing.assert_close(found[:, :, 2, 2], parts[0, 0][:, :, 2, 2])
     middle = sum((part[:, :, 32 - top, 32 - left] for (top, left), part in parts.items()), start=torch.zeros(1, 5)) / 4
     torch.testing.assert_close(found[:, :, 32, 32], middle)
 
 
 @pytest.mark.parametrize(("length", "starts"), [(64, [0]), (65, [0, 1]), (160, [0, 42, 84, 96]), (30, [0])])
-def test_windows_cover_everything_and_end_with_the_picture(length: int, starts: list[int]) -> None:
+def test_windows_cover_the_image_and_the_last_one_ends_at_its_border(length: int, starts: list[int]) -> None:
     assert _starts(length, 64, 42) == starts
 
 
@@ -137,8 +146,8 @@ def test_scales_and_mirror_images_are_averaged() -> None:
     torch.testing.assert_close(many.sum(dim=1), torch.ones(1, 64, 64))
 
 
-def test_batch_norm_of_one_value_takes_its_running_statistics() -> None:
-    norm = PatientBatchNorm2d(3).train()
+def test_batch_norm_of_one_value_uses_running_statistics() -> None:
+    norm = SingleValueBatchNorm2d(3).train()
     before = norm.running_mean.clone()  # type: ignore[union-attr]
     torch.testing.assert_close(norm(torch.ones(1, 3, 1, 1)), torch.ones(1, 3, 1, 1), atol=1e-4, rtol=0)
     assert torch.equal(norm.running_mean, before)  # type: ignore[arg-type]
@@ -146,7 +155,9 @@ def test_batch_norm_of_one_value_takes_its_running_statistics() -> None:
     assert not torch.equal(norm.running_mean, before)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("options", [{"channels": 0}, {"auxiliary_weight": -1.0}, {"window": 8, "stride": 9}, {"scales": (2.0, 1.0, 2)}])
-def test_settings_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options", [{"channels": 0}, {"auxiliary_weight": -1.0}, {"window": 8, "stride": 9}, {"scales": (2.0, 1.0, 2)}]
+)
+def test_invalid_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"segment.{next(iter(options))}"):
         SegmentConfig(**options)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.data.config import DataConfig
+from stepsnet.data.dense.coco import encode_mask
 from stepsnet.data.images.augment import AugmentConfig
-from stepsnet.dense.coco import encode
 from stepsnet.dense.config import DetectConfig
 from stepsnet.errors import UsageError
 from stepsnet.tasks import make_task
@@ -136,7 +136,7 @@ def test_a_finding_in_a_crowd_is_neither_right_nor_wrong(tmp_path: Path) -> None
         mask = torch.zeros(SIDE, SIDE, dtype=torch.bool)
         x, y, w, h = each["bbox"]
         mask[y : y + h, x : x + w] = True
-        each.update(iscrowd=1, segmentation=encode(mask.numpy()))
+        each.update(iscrowd=1, segmentation=encode_mask(mask.numpy()))
     task = task_of(coco_folder(tmp_path, valid=valid))
     metrics = judged(task, {index: perfect(task, index) for index in range(3)})
     assert metrics["box_ap"] == pytest.approx(1.0)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.data.config import DataConfig
+from stepsnet.data.dense.masks import VOID
 from stepsnet.data.images.augment import AugmentConfig
-from stepsnet.dense.upernet import VOID
 from stepsnet.errors import UsageError
 from stepsnet.tasks import make_task
 from stepsnet.tasks.base import DenseTask

@@ -8,17 +8,24 @@ may have gaps in their numbers, and pictures may be without objects.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import logging
 import math
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stepsnet.data.config import DataConfig
 from stepsnet.data.images.datasets import FileSource
 from stepsnet.errors import UsageError
+from stepsnet.optional import require
 
 log = logging.getLogger("stepsnet.data")
 
@@ -219,3 +226,30 @@ def _in_words(counts: Mapping[str, int]) -> str:
         "no_mask": "objects without a mask left out", "empty": "pictures without objects",
     }  # fmt: skip
     return ", ".join(f"{counts[key]} {phrase}" for key, phrase in words.items() if counts[key])
+
+
+@contextlib.contextmanager
+def quiet_pycocotools() -> Iterator[None]:
+    """Hide pycocotools' progress output, and a warning of numpy 2 about its arrays."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="__array__ implementation", category=DeprecationWarning)
+        yield
+
+
+def decode_mask(segmentation: Any, height: int, width: int) -> NDArray[np.uint8]:
+    """Polygons or run-length encoding as pixels (height, width) of 0 and 1."""
+    coco = require("pycocotools.mask", extra="vision")
+    if isinstance(segmentation, list):
+        runs = coco.merge(coco.frPyObjects(segmentation, height, width))
+    elif isinstance(segmentation["counts"], list):
+        runs = coco.frPyObjects(segmentation, height, width)
+    else:
+        runs = segmentation
+    with quiet_pycocotools():
+        return coco.decode(runs)
+
+
+def encode_mask(mask: NDArray[np.bool_]) -> dict[str, Any]:
+    """Pixels (height, width) as compressed run-length encoding, ready for JSON."""
+    runs = require("pycocotools.mask", extra="vision").encode(np.asfortranarray(mask, dtype=np.uint8))
+    return {"size": [int(side) for side in runs["size"]], "counts": runs["counts"].decode("ascii")}

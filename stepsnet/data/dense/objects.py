@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stepsnet.data.dense.coco import AnnotatedPicture, ObjectSplit
+from stepsnet.data.dense.coco import AnnotatedPicture, ObjectSplit, decode_mask
 from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.images.datasets import IMAGENET_MEAN, IMAGENET_STD, Skipper
 from stepsnet.data.rng import mix
-from stepsnet.dense.coco import decode
 from stepsnet.errors import UsageError
 from stepsnet.optional import require
 
@@ -122,7 +121,7 @@ class ObjectDataset:
         masks = np.zeros((len(objects), *(view.window if self.masks else (0, 0))), dtype=np.uint8)
         if self.masks:
             for place, each in zip(masks, objects, strict=True):
-                place[:] = look(decode(each.segmentation, picture.height, picture.width), view)
+                place[:] = look(decode_mask(each.segmentation, picture.height, picture.width), view)
             seen &= masks.any(axis=(1, 2))
         if view.flip:
             corners[:, [0, 2]] = view.window[1] - corners[:, [2, 0]]

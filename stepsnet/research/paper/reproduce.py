@@ -72,15 +72,15 @@ def dense_cost(row: Row) -> tuple[str, Cost]:
     with torch.device("meta"):
         maps = make_maps(backbone)
         if row.around == "upernet":
-            from stepsnet.dense.upernet import SegmentConfig, Segmenter
+            from stepsnet.dense.config import SegmentConfig
+            from stepsnet.dense.upernet import Segmenter
 
             segmenter = Segmenter(maps, SegmentConfig(), CLASSES[row.around])
             counted = segmenter.macs(height, width)
             macs = counted["backbone"] + counted["decoder"]
             return plan, Cost(shape.blocks, shape.layers, count_params(segmenter), macs)
         from stepsnet.dense.config import DetectConfig
-        from stepsnet.dense.count import detector_macs
-        from stepsnet.dense.detector import Detector
+        from stepsnet.dense.detector import Detector, detector_macs
 
         settings = DetectConfig(heads="cascade") if row.around == "cascade" else DetectConfig()
         detector = Detector(maps, settings, CLASSES[row.around])
