@@ -1,0 +1,69 @@
+"""README and docs: Python blocks run, README's commands run, links lead to files, the model table has the counted numbers."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from stepsnet.cli.main import main
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = [
+    line.split("#")[0].strip()
+    for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+]
+ROWS = re.findall(r"`([a-z0-9_]+)` \| (\d+) / (\d+) \| ([\d.]+ [MG]) \| ([\d.]+ [MG])", README)
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [
+    pytest.param(code, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+]
+
+
+@pytest.mark.parametrize("code", BLOCKS)
+def test_python_blocks_run(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "page.md", "exec"), {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("stepsnet")])
+def test_commands_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    assert main(shlex.split(command)[1:]) == 0
+    assert capsys.readouterr().out
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert {line.split()[1] for line in COMMANDS if line.startswith("make")} <= targets
+
+
+def test_the_model_table_has_the_counted_numbers() -> None:
+    from stepsnet.cli.models import describe
+    from stepsnet.cli.numbers import format_cost
+
+    assert len(ROWS) >= 18
+    for name, *cells in ROWS:
+        assert cells == format_cost(describe(name)), name
+
+
+def test_the_tree_names_the_packages_that_exist() -> None:
+    tree = README.split("## Where things are")[1]
+    named = set(re.findall(r"^  (\w+)/", tree, re.MULTILINE))
+    packages = {path.parent.name for path in (ROOT / "stepsnet").glob("*/__init__.py")}
+    assert named == packages
