@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+SITE = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_paths()['purelib'])")
 
 .PHONY: setup demo test lint bench chaos
 
@@ -33,9 +34,11 @@ bench: $(INSTALLED)
 chaos: $(INSTALLED)
 	$(BIN)/python -m tests.checks.chaos
 
+# The .pth file lets a plain `import timm` work: torchvision's wheel is a CUDA build, and torch may be a CPU build.
 # The project is built by the setuptools of the lock (--no-build-isolation), so that nothing unpinned is fetched for it.
 $(INSTALLED): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --requirement requirements.lock
 	$(BIN)/python -m pip install --no-deps --no-build-isolation --editable .
+	echo 'import stepsnet.optional; stepsnet.optional.TorchvisionFinder.install()' > $(SITE)/stepsnet-torchvision.pth
 	touch $@

@@ -19,6 +19,7 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder
 from pathlib import Path
 from types import ModuleType
@@ -52,17 +53,23 @@ def import_torchvision() -> ModuleType:
         return sys.modules["torchvision"]
     _forget_torchvision()  # submodules of an earlier failed import have recorded that there are no operators
     package = importlib.util.find_spec("torchvision")
-    compiled = package is None or package.origin is None or _compiled_operators_load(Path(package.origin).parent)
+    with operators(Path(package.origin).parent) if package and package.origin else nullcontext():
+        try:
+            return require("torchvision", extra="vision")
+        except BaseException:
+            _forget_torchvision()
+            raise
+
+
+@contextmanager
+def operators(folder: Path) -> Iterator[None]:
+    """Import torchvision inside this: its operators are declared before, unless its compiled library in `folder` loads."""
+    compiled = _compiled_operators_load(folder)
     if not compiled:
         _declare_operators()
-    try:
-        library = require("torchvision", extra="vision")
-    except BaseException:
-        _forget_torchvision()
-        raise
+    yield
     if not compiled:
         _enable_own_kernels()
-    return library
 
 
 def import_torchvision_if_installed() -> None:
