@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -154,11 +154,11 @@ class _Watch:
     def _step(
         self, step: nn.Module, number: int, x: list[Tensor], around: Callable[[Tensor], tuple[Tensor, tuple[Part, ...]]], dim: int
     ) -> None:
-        leave = cast("nn.Module | None", getattr(step, "leave", None))
+        merge = getattr(step, "merge", None)  # a stack of several streams has one
         before: list[Tensor] = []
 
         def state(y: Tensor) -> tuple[Tensor, tuple[Part, ...]]:
-            return around(y if leave is None else leave(y))  # a design with several streams reads its state out of them
+            return around(y if merge is None else merge(y))
 
         def enter_block(_block: nn.Module, args: tuple[Any, ...]) -> None:
             before[:] = [state(args[0])[0]]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
 from torch import nn
 
-from stepsnet.blocks.hyper import Gather, HyperConnection, Spread
+from stepsnet.blocks.hyper import HyperConnection, StreamStack
 from stepsnet.blocks.residual import DeepNorm, LayerScale, Place, Residual, ReZero
 from stepsnet.errors import UsageError, nearest
+from stepsnet.macro import Stack
 
 # (norm, branch, place) → the module x → z that stands where a plain block has x + R(norm(x)).
 ResidualPart: TypeAlias = Callable[[nn.Module | None, nn.Module, Place], nn.Module]
@@ -19,15 +20,14 @@ ResidualPart: TypeAlias = Callable[[nn.Module | None, nn.Module, Place], nn.Modu
 
 @dataclass(frozen=True)
 class ResidualDesign:
-    """`part` makes the residual parts of blocks; `enter` and `leave` make what stands before and after the blocks of one step."""
+    """`part` makes the residual branches of a block; `stack` makes a step of blocks, for designs with several streams."""
 
     part: ResidualPart = Residual
-    enter: Callable[[], nn.Module] = nn.Identity
-    leave: Callable[[], nn.Module] = nn.Identity
+    stack: Callable[[Iterable[nn.Module]], nn.Module] = Stack
 
 
 def hyper_connections(streams: int = 2) -> ResidualDesign:
-    return ResidualDesign(partial(HyperConnection, streams=streams), partial(Spread, streams), Gather)
+    return ResidualDesign(partial(HyperConnection, streams=streams), partial(StreamStack, streams=streams))
 
 
 RESIDUALS: dict[str, ResidualDesign] = {

@@ -5,30 +5,36 @@ Shapes: S streams in front of what the block itself knows, so (S, B, …).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stepsnet.blocks.residual import Place, Residual
+from stepsnet.macro import Stack
 
 
-class Spread(nn.Module):
-    """x → S equal streams."""
+class StreamStack(Stack):
+    """A stack whose blocks take and return S streams. Its input is copied to all of them, and its output is their mean.
 
-    def __init__(self, streams: int) -> None:
-        super().__init__()
+    The paper returns the sum; the mean has the scale that a join or a head expects.
+    """
+
+    def __init__(self, blocks: Iterable[nn.Module], streams: int) -> None:
+        super().__init__(blocks)
         self.streams = streams
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x.expand(self.streams, *x.shape)
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self.merge(super().forward(x.expand(self.streams, *x.shape), *args, **kwargs)) if self.blocks else x
 
+    def walk(self, x: Tensor, *args: Any, **kwargs: Any) -> Iterator[Tensor]:
+        for streams in super().walk(x.expand(self.streams, *x.shape), *args, **kwargs):
+            yield self.merge(streams)
 
-class Gather(nn.Module):
-    """S streams → their mean (the paper's sum, but of the size a join or a head expects)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.mean(dim=0)
+    def merge(self, streams: Tensor) -> Tensor:
+        """The state of the network from those of the streams."""
+        return streams.mean(dim=0)
 
 
 class HyperConnection(Residual):

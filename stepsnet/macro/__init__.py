@@ -1,9 +1,7 @@
-"""The heart: what a Step by Step Network is (Eq. 4-6 of arXiv 2511.14329)."""
+"""What a Step by Step Network is (arXiv 2511.14329, Eq. 4 to 6): plans, the two macro networks, and joins."""
 
-from stepsnet.macro.build import build_network
 from stepsnet.macro.joins import Join, JoinDesign, MatchedJoin, PlainJoin
-from stepsnet.macro.network import ReverseStepsNet, StepsNet
+from stepsnet.macro.network import ReverseStepsNet, Stack, StepsNet
 from stepsnet.macro.plan import StepPlan
-from stepsnet.macro.stack import Stack
 
-__all__ = ["Join", "JoinDesign", "MatchedJoin", "PlainJoin", "ReverseStepsNet", "Stack", "StepPlan", "StepsNet", "build_network"]
+__all__ = ["Join", "JoinDesign", "MatchedJoin", "PlainJoin", "ReverseStepsNet", "Stack", "StepPlan", "StepsNet"]

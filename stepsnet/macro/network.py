@@ -1,30 +1,56 @@
 """StepsNet: n residual networks of growing width, joined along channels (arXiv 2511.14329, Eq. 5), and its reverse (Eq. 6).
 
-Legend: x = [x_1 … x_n] is the input split along channels into slices of d_1 … d_n; C_i = d_1 + … + d_i is the width of step i;
-F_i is the i-th step, any module from C_i channels to C_i channels; y_i is what it returns.
+Legend: the input x = [x_1 … x_n] is split along channels into slices of d_1 … d_n channels. C_i = d_1 + … + d_i is the width of step i.
+F_i is step i: any module from C_i channels to C_i channels. y_i is its output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import count, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from stepsnet.errors import UsageError
 from stepsnet.macro.joins import Join, resolve_join
-from stepsnet.macro.plan import slices_of
-from stepsnet.macro.stack import Stack
+from stepsnet.macro.plan import StepPlan, slices_of
+
+
+class Stack(nn.Module):
+    """F_i: blocks of one width, one after the other. A stack without blocks returns its input."""
+
+    def __init__(self, blocks: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.grad_checkpointing = False
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        recompute = self.grad_checkpointing and self.training
+        for block in self.blocks:
+            x = checkpoint(block, x, *args, use_reentrant=False, **kwargs) if recompute else block(x, *args, **kwargs)
+        return x
+
+    def walk(self, x: Tensor, *args: Any, **kwargs: Any) -> Iterator[Tensor]:
+        """The state after each block."""
+        recompute = self.grad_checkpointing and self.training
+        for block in self.blocks:
+            x = checkpoint(block, x, *args, use_reentrant=False, **kwargs) if recompute else block(x, *args, **kwargs)
+            yield x
+
+
+MakeBlock = Callable[[int, int], nn.Module]
+MakeStack = Callable[[Iterable[nn.Module]], nn.Module]
 
 
 class StepsNet(nn.Module):
     """y_1 = F_1(x_1);  y_i = F_i([y_{i-1}, x_i]).
 
-    `steps` are the F_i and `widths` their C_i, growing. `channel_dim` is where the channels are: -1 for tokens, 1 for
-    images. `join` is "plain" (Eq. 5), "matched", a module (y, x) → [y, x] that serves at every join, or a function
-    (C_{i-1}, d_i, channel_dim) → module. Further arguments of the call go to every step. With a single step this is F_1, bit for bit.
+    `steps` are the F_i and `widths` the growing C_i. `channel_dim` is the dimension of the channels: -1 for tokens, 1 for images.
+    `join` is "plain" (Eq. 5), "matched", a module (y, x) → [y, x] used at every join, or a function (C_{i-1}, d_i, channel_dim) →
+    module. Further arguments of a call, also by keyword, are passed to every step. With a single step the network is F_1, bit-exactly.
     """
 
     def __init__(self, steps: Iterable[nn.Module], widths: Sequence[int], channel_dim: int = -1, join: Join = "plain") -> None:
@@ -37,33 +63,46 @@ class StepsNet(nn.Module):
         make_join = resolve_join(join)
         self.joins = nn.ModuleList(make_join(narrow, wide - narrow, channel_dim) for narrow, wide in pairwise(self.widths))
 
-    def forward(self, x: Tensor, *context: Any) -> Tensor:
+    @classmethod
+    def from_blocks(
+        cls, make_block: MakeBlock, plan: StepPlan | str, *, channel_dim: int = -1, join: Join = "plain", make_stack: MakeStack = Stack
+    ) -> StepsNet:
+        """The network of a plan. `make_block(width, index)` makes its blocks; indices count them in the order of execution.
+
+        >>> net = StepsNet.from_blocks(lambda width, index: nn.TransformerEncoderLayer(width, 4, batch_first=True), "64x2, 96x1, 128x1")
+        >>> net(torch.zeros(1, 10, 128)).shape
+        torch.Size([1, 10, 128])
+        """
+        plan = StepPlan.parse(plan) if isinstance(plan, str) else plan
+        return cls(_make_steps(make_block, make_stack, plan.widths, plan.depths), plan.widths, channel_dim, join)
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         y, *fresh = self.split(x)
-        y = self.steps[0](y, *context)
+        y = self.steps[0](y, *args, **kwargs)
         for i, x_i in enumerate(fresh, start=1):
-            y = self.steps[i](self.joins[i - 1](y, x_i), *context)
+            y = self.steps[i](self.joins[i - 1](y, x_i), *args, **kwargs)
         return y
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
-        """x_1 … x_n, x_1 ready to be worked on, the others as views."""
+        """x_1 … x_n. x_1 is a copy, since a step may change it in place; the others are views."""
         _check_input(x, self.widths[-1], self.channel_dim)
         return _cut(x, self.slices, self.channel_dim) if len(self.slices) > 1 else (x,)
 
-    def walk(self, x: Tensor, *context: Any, after: Collection[int] | None = None) -> tuple[Tensor, list[Tensor]]:
-        """The output, and the states after the blocks numbered `after`, by default all; a step that is no Stack counts as one block."""
+    def walk(self, x: Tensor, *args: Any, after: Collection[int] | None = None, **kwargs: Any) -> tuple[Tensor, list[Tensor]]:
+        """The output, and the full-width states after the blocks numbered `after` (None: all). A step that is no Stack is one block."""
         y, *fresh = self.split(x)
         states: list[Tensor] = []
-        count = 0
+        number = 0
         for i, step in enumerate(self.steps):
             y = start = self.joins[i - 1](y, fresh[i - 1]) if i else y
-            for y in _walk(step, start, *context):
-                if after is None or count in after:
+            for y in _walk(step, start, *args, **kwargs):
+                if after is None or number in after:
                     states.append(self.state(x, y))
-                count += 1
+                number += 1
         return y, states
 
     def state(self, x: Tensor, y: Tensor) -> Tensor:
-        """[y_i, x_{i+1} … x_n], the full-width state around y, the output of any block of step i: the slices still waiting belong to it."""
+        """[y, x_{i+1} … x_n]: the full-width state, where y is the output of any block of step i."""
         width = y.shape[self.channel_dim]
         return torch.cat((y, x.narrow(self.channel_dim, width, x.shape[self.channel_dim] - width)), self.channel_dim)
 
@@ -72,9 +111,9 @@ class StepsNet(nn.Module):
 
 
 class ReverseStepsNet(nn.Module):
-    """x_{i+1}, y_i = split(F_i(x_i));  y_n = F_n(x_n); the output is [y_1 … y_n] (Eq. 6, Table 10).
+    """[x_{i+1}, y_i] = F_i(x_i);  y_n = F_n(x_n); the output is [y_1 … y_n] (Eq. 6, Table 10).
 
-    `widths` go wide to narrow. The first channels of F_i's output go on, the others are done.
+    `widths` go from wide to narrow. The first channels of F_i's output go on to the next step; the others are part of the output.
     """
 
     def __init__(self, steps: Iterable[nn.Module], widths: Sequence[int], channel_dim: int = -1) -> None:
@@ -84,26 +123,35 @@ class ReverseStepsNet(nn.Module):
         self.channel_dim = channel_dim
         _check_widths(self.steps, self.widths, "shrink from wide to narrow", self.widths[::-1])
 
-    def forward(self, x: Tensor, *context: Any) -> Tensor:
+    @classmethod
+    def from_blocks(
+        cls, make_block: MakeBlock, plan: StepPlan | str, *, channel_dim: int = -1, make_stack: MakeStack = Stack
+    ) -> ReverseStepsNet:
+        """As StepsNet.from_blocks: the plan is written from narrow to wide, and executed from its end."""
+        plan = StepPlan.parse(plan) if isinstance(plan, str) else plan
+        widths, depths = plan.widths[::-1], plan.depths[::-1]
+        return cls(_make_steps(make_block, make_stack, widths, depths), widths, channel_dim)
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         _check_input(x, self.widths[0], self.channel_dim)
         done = []
         for i, (width, onward) in enumerate(pairwise(self.widths)):
-            x, y = _cut(self.steps[i](x, *context), (onward, width - onward), self.channel_dim)
+            x, y = _cut(self.steps[i](x, *args, **kwargs), (onward, width - onward), self.channel_dim)
             done.append(y)
-        return torch.cat((*done, self.steps[-1](x, *context)), self.channel_dim)
+        return torch.cat((*done, self.steps[-1](x, *args, **kwargs)), self.channel_dim)
 
-    def walk(self, x: Tensor, *context: Any, after: Collection[int] | None = None) -> tuple[Tensor, list[Tensor]]:
-        """The output, and the states [y_1 … y_{i-1}, x_i] after the blocks numbered `after`, as StepsNet.walk has them."""
+    def walk(self, x: Tensor, *args: Any, after: Collection[int] | None = None, **kwargs: Any) -> tuple[Tensor, list[Tensor]]:
+        """The output, and the states [y_1 … y_{i-1}, x_i] after the blocks numbered `after`, as StepsNet.walk returns them."""
         _check_input(x, self.widths[0], self.channel_dim)
         done: list[Tensor] = []
         states: list[Tensor] = []
-        count = 0
+        number = 0
         for step, (width, onward) in zip(self.steps, pairwise((*self.widths, 0)), strict=True):
             start = x
-            for x in _walk(step, start, *context):
-                if after is None or count in after:
+            for x in _walk(step, start, *args, **kwargs):
+                if after is None or number in after:
                     states.append(torch.cat((*done, x), self.channel_dim))
-                count += 1
+                number += 1
             x, y = _cut(x, (onward, width - onward), self.channel_dim)
             done.append(y)
         return torch.cat(done, self.channel_dim), states
@@ -112,34 +160,19 @@ class ReverseStepsNet(nn.Module):
         return f"widths={self.widths}, channel_dim={self.channel_dim}"
 
 
-def steps_reference(x: Tensor, steps: Sequence[nn.Module], widths: Sequence[int], channel_dim: int = -1) -> Tensor:
-    """Eq. 5 word for word, one channel range at a time: slow, obvious, and what the tests compare StepsNet with."""
-    y = steps[0](torch.index_select(x, channel_dim, torch.arange(widths[0])))
-    for i in range(1, len(steps)):
-        x_i = torch.index_select(x, channel_dim, torch.arange(widths[i - 1], widths[i]))
-        y = steps[i](torch.cat([y, x_i], dim=channel_dim))
-    return y
-
-
-def reverse_reference(x: Tensor, steps: Sequence[nn.Module], widths: Sequence[int], channel_dim: int = -1) -> Tensor:
-    """Eq. 6 word for word."""
-    outputs = []
-    for i in range(len(steps) - 1):
-        z = steps[i](x)
-        x = torch.index_select(z, channel_dim, torch.arange(widths[i + 1]))
-        outputs.append(torch.index_select(z, channel_dim, torch.arange(widths[i + 1], widths[i])))
-    outputs.append(steps[-1](x))
-    return torch.cat(outputs, dim=channel_dim)
+def _make_steps(make_block: MakeBlock, make_stack: MakeStack, widths: Sequence[int], depths: Sequence[int]) -> list[nn.Module]:
+    index = count()
+    return [make_stack([make_block(width, next(index)) for _ in range(depth)]) for width, depth in zip(widths, depths, strict=True)]
 
 
 def _cut(x: Tensor, slices: tuple[int, ...], channel_dim: int) -> tuple[Tensor, ...]:
-    """Slices as views, but the first, which a step works on, as a copy: its norm would make one anyway, and it may be changed in place."""
+    """Slices as views, except the first: it is a copy, since the next step may change it in place (its norm would copy it anyway)."""
     first, *rest = x.split(slices, channel_dim)
     return first.clone(), *rest
 
 
-def _walk(step: nn.Module, x: Tensor, *context: Any) -> Iterator[Tensor]:
-    return step.walk(x, *context) if isinstance(step, Stack) else iter([step(x, *context)])
+def _walk(step: nn.Module, x: Tensor, *args: Any, **kwargs: Any) -> Iterator[Tensor]:
+    return step.walk(x, *args, **kwargs) if isinstance(step, Stack) else iter([step(x, *args, **kwargs)])
 
 
 def _check_widths(steps: nn.ModuleList, widths: tuple[int, ...], rule: str, growing: tuple[int, ...]) -> None:

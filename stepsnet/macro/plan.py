@@ -1,4 +1,4 @@
-"""A plan says how wide and how deep each step is. No torch here: plans are for people, planners and file headers."""
+"""StepPlan: how wide and how deep each step is. This module does not use torch."""
 
 from __future__ import annotations
 
@@ -46,21 +46,22 @@ class StepPlan:
 
     @classmethod
     def default(cls, width: int, depth: int, steps: int, round_width: Callable[[float], int] = round) -> StepPlan:
-        """The paper's own plan for a plain stack of `depth` blocks of `width` (Sec. 4.1 and 5.5).
+        """The paper's plan for a plain stack of `depth` blocks of `width` (Sec. 4.1 and 5.5).
 
-        Each step is √2 narrower than the next. Half of a step's computation goes to the step before, which at half
-        the cost a block holds twice as many; an odd block moves along. So 384x12 becomes 192x12, 272x6, 384x6 and
-        ResNet-34's 256x5 becomes 64x6, 90x3, 128x3, 181x3, 256x2 (Tables 8, 12, 13).
+        Each step is √2 narrower than the next, so a block costs half. Half of a step's blocks are replaced by twice as many in the
+        step before; of an odd number, the larger half. 384x12 becomes 192x12, 272x6, 384x6. ResNet-34's 256x5 becomes
+        64x6, 90x3, 128x3, 181x3, 256x2 (Tables 8, 12, 13).
         """
         if steps < 1:
             raise UsageError(f"a plan of {steps} steps does not exist; the plain residual network has 1")
-        widths = [width if i == 0 else round_width(width / 2 ** (i / 2)) for i in range(steps)][::-1]
+        most = 2 * width.bit_length()  # each step is √2 narrower: further ones would be narrower than one channel
+        widths = [width if i == 0 else round_width(width / 2 ** (i / 2)) for i in range(min(steps, most))][::-1]
+        if steps > most or widths[0] < 1 or any(narrow >= wide for narrow, wide in pairwise(widths)):
+            raise UsageError(f"{steps} steps of √2 do not fit into width {width}: the last widths would be {widths}; ask for fewer steps")
         depths = [depth]
         for _ in range(steps - 1):
             first = depths[0]
             depths = [2 * (first - first // 2), first // 2, *depths[1:]]
-        if widths[0] < 1 or any(narrow >= wide for narrow, wide in pairwise(widths)):
-            raise UsageError(f"{steps} steps of √2 do not fit into width {width}: the narrow ones would be {widths}; ask for fewer steps")
         return cls(tuple(widths), tuple(depths))
 
     @property
@@ -74,7 +75,7 @@ class StepPlan:
 
     @property
     def slices(self) -> tuple[int, ...]:
-        """d_i of Eq. 5: how many channels each step adds to those before it."""
+        """d_i of Eq. 5: how many channels each step adds."""
         return slices_of(self.widths)
 
     def __len__(self) -> int:

@@ -16,15 +16,18 @@ from stepsnet.blocks.linear import INITS
 from stepsnet.cost import Cost, count_cost
 from stepsnet.errors import UsageError, nearest
 from stepsnet.macro import Join
+from stepsnet.models.design import Design, PlanLike
 from stepsnet.models.files import load_weights, read_header
 from stepsnet.models.language import Transformer
 from stepsnet.models.model import Model
-from stepsnet.models.plans import PlanLike
 from stepsnet.models.registry import Variant, get_variant
 from stepsnet.models.vision import FeatureBackbone, VisionModel
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+
+DESIGN_OPTIONS = {"plan": "plan", "join": "join", "macro": "macro", "residual": "residual", "drop_path_rate": "drop_path"}
+"""Options of every model that make up its Design, by the names of Design's fields."""
 
 
 class ModelOptions(TypedDict, total=False):
@@ -88,7 +91,7 @@ def create_model(
     allocated: `to_empty(device=…)` and `reset_parameters()` fill it.
     """
     variant = get_variant(name)
-    known = [*inspect.signature(variant.family).parameters, "init"]
+    known = [option for option in inspect.signature(variant.family).parameters if option != "design"] + [*DESIGN_OPTIONS, "init"]
     for option in options:
         if option not in known:
             raise UsageError(f"{name} has no option '{option}'{nearest(option, known)}; its options: {', '.join(known)}")
@@ -98,7 +101,9 @@ def create_model(
         raise UsageError(f"there is no init '{init}'{nearest(init, INITS)}; known are {', '.join(INITS)}")
     device = torch.device(device) if device is not None else torch.get_default_device()
     with device:
-        model = variant.family(**chosen).to(device)  # parts handed in, such as a join, may come from elsewhere
+        design = Design(**{DESIGN_OPTIONS[key]: value for key, value in chosen.items() if key in DESIGN_OPTIONS})
+        own = {key: value for key, value in chosen.items() if key not in DESIGN_OPTIONS}
+        model = variant.family(design=design, **own).to(device)  # parts given by the caller, such as a join, may be elsewhere
     if init != "own":
         model.init = chosen["init"] = init
         model.reset_parameters()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
@@ -9,14 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepsnet.blocks.attention import Attention, heads_for
-from stepsnet.blocks.designs import ResidualLike, ResidualPart
+from stepsnet.blocks.designs import ResidualPart
 from stepsnet.blocks.embed import PatchEmbed
 from stepsnet.blocks.mlp import Mlp
 from stepsnet.blocks.residual import Place
 from stepsnet.cost import Cost, formulas
-from stepsnet.macro import Join, Stack, StepPlan
-from stepsnet.models.build import NetBuilder, head_rule, picture_sides
-from stepsnet.models.plans import PlanLike, check_width, multiple_of, resolve_plans
+from stepsnet.macro import Stack, StepPlan
+from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, head_rule, image_sides, multiple_of
 from stepsnet.models.registry import register
 from stepsnet.models.vision import Feature, FeatureInfo, VisionModel
 
@@ -28,17 +28,14 @@ def heads_of(width: int) -> int:
     return heads_for(width, HEAD_DIM)
 
 
-class Block(nn.Module):
+class Block(nn.Sequential):
     """Attention, then an MLP of ratio 4, each a residual branch behind its layer norm."""
 
     def __init__(self, place: Place, heads: int, residual: ResidualPart) -> None:
-        super().__init__()
         width = place.width
-        self.attn = residual(nn.LayerNorm(width, eps=1e-6), Attention(width, heads), place)
-        self.mlp = residual(nn.LayerNorm(width, eps=1e-6), Mlp(width, 4 * width), place)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.mlp(self.attn(x))
+        attn = residual(nn.LayerNorm(width, eps=1e-6), Attention(width, heads), place)
+        mlp = residual(nn.LayerNorm(width, eps=1e-6), Mlp(width, 4 * width), place)
+        super().__init__(OrderedDict(attn=attn, mlp=mlp))
 
 
 class DeiT(VisionModel):
@@ -52,30 +49,26 @@ class DeiT(VisionModel):
         *,
         embed_dim: int,
         depth: int,
-        plan: PlanLike = None,
         img_size: int | tuple[int, int] = 224,
         patch_size: int = 16,
         in_chans: int = 3,
         num_classes: int = 1000,
-        drop_path_rate: float = 0.0,
         global_pool: str = "token",
         head_dim: int | None = None,
-        join: Join = "plain",
-        macro: str = "steps",
-        residual: ResidualLike = "plain",
+        design: Design = PLAIN,
     ) -> None:
         super().__init__()
-        (plan,) = self.plans = resolve_plans(plan, (StepPlan.residual(embed_dim, depth),), round_width)
+        (plan,) = self.plans = design.plans([StepPlan.residual(embed_dim, depth)], round_width)
         check_width(plan, embed_dim, "the model")
-        height, width = picture_sides(img_size, patch_size)
+        height, width = image_sides(img_size, patch_size)
         self.input_size = (in_chans, height, width)
         self.grid = (-(-height // patch_size), -(-width // patch_size))
         self.patch_embed = PatchEmbed(in_chans, embed_dim, patch_size)
         self.cls_token = nn.Parameter(torch.empty(1, 1, embed_dim))
         self.pos_embed = nn.Parameter(torch.empty(1, 1 + self.grid[0] * self.grid[1], embed_dim))
         heads = head_rule(heads_of, head_dim)
-        builder = NetBuilder(plan.blocks, drop_path_rate, join, macro, residual)
-        self.net = builder.stage(plan, lambda place: Block(place, heads(place.width), builder.design.part))
+        build = StageBuilder(design, plan.blocks)
+        self.net = build.stage(plan, lambda place: Block(place, heads(place.width), build.residual))
         self.norm: nn.Module = nn.LayerNorm(embed_dim, eps=1e-6)
         self.num_features = embed_dim
         self.feature_info = FeatureInfo.of(Feature(f"block {index}", embed_dim, patch_size) for index in range(plan.blocks))

@@ -7,15 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepsnet.blocks.attention import Cache, CausalAttention, KeyValueCache, TextContext, causal_mask, heads_for, rotary_table
-from stepsnet.blocks.designs import ResidualLike, ResidualPart
+from stepsnet.blocks.designs import ResidualPart
 from stepsnet.blocks.mlp import SwiGLU
 from stepsnet.blocks.residual import Place
 from stepsnet.cost import Cost, formulas
 from stepsnet.errors import UsageError
-from stepsnet.macro import Join, StepPlan
-from stepsnet.models.build import NetBuilder, head_rule
+from stepsnet.macro import StepPlan
+from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, head_rule, multiple_of
 from stepsnet.models.model import Model
-from stepsnet.models.plans import PlanLike, check_width, multiple_of, resolve_plans
 from stepsnet.models.registry import register
 
 HEAD_DIM = 64
@@ -61,24 +60,20 @@ class Transformer(Model):
         *,
         embed_dim: int,
         depth: int,
-        plan: PlanLike = None,
         vocab_size: int = 50000,
         seq_len: int = 128,
-        drop_path_rate: float = 0.0,
         head_dim: int | None = None,
-        join: Join = "plain",
-        macro: str = "steps",
-        residual: ResidualLike = "plain",
+        design: Design = PLAIN,
     ) -> None:
         super().__init__()
-        (plan,) = self.plans = resolve_plans(plan, (StepPlan.residual(embed_dim, depth),), round_width)
+        (plan,) = self.plans = design.plans([StepPlan.residual(embed_dim, depth)], round_width)
         check_width(plan, embed_dim, "the model")
         self.input_size = (seq_len,)
         self.vocab_size = vocab_size
         self.embed: nn.Embedding = Embedding(vocab_size, embed_dim)
         heads = head_rule(heads_of, head_dim)
-        builder = NetBuilder(plan.blocks, drop_path_rate, join, macro, residual)
-        self.net = builder.stage(plan, lambda place: Block(place, heads(place.width), builder.design.part))
+        build = StageBuilder(design, plan.blocks)
+        self.net = build.stage(plan, lambda place: Block(place, heads(place.width), build.residual))
         self.norm = nn.RMSNorm(embed_dim, eps=1e-6)
         self.num_features = embed_dim
         self.head_dims = sorted({m.head_dim for m in self.modules() if isinstance(m, CausalAttention)})

@@ -11,8 +11,7 @@ from stepsnet.blocks.linear import INITS, Linear
 from stepsnet.cost import Cost
 from stepsnet.errors import UsageError
 from stepsnet.macro import ReverseStepsNet, Stack, StepPlan, StepsNet
-from stepsnet.models.build import Net
-from stepsnet.models.plans import format_plans
+from stepsnet.models.design import Net, format_plans
 
 
 class Model(nn.Module, ABC):

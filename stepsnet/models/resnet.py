@@ -10,14 +10,13 @@ from torch import Tensor, nn
 
 from stepsnet.accel import conv_kernels, kernels
 from stepsnet.blocks.conv import BasicBranch, BottleneckBranch
-from stepsnet.blocks.designs import ResidualLike, ResidualPart
+from stepsnet.blocks.designs import ResidualPart
 from stepsnet.blocks.embed import check_picture
 from stepsnet.blocks.linear import Conv2d
 from stepsnet.blocks.residual import DropPath, Place, Residual
 from stepsnet.cost import Cost, formulas
-from stepsnet.macro import Join, StepPlan
-from stepsnet.models.build import Net, NetBuilder, picture_sides
-from stepsnet.models.plans import PlanLike, check_width, resolve_plans
+from stepsnet.macro import StepPlan
+from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, image_sides
 from stepsnet.models.registry import register
 from stepsnet.models.vision import Feature, FeatureInfo, VisionModel
 
@@ -79,18 +78,6 @@ class DownsamplingBlock(nn.Module):
         return self.act(shortcut + self.drop_path(self.branch(x)))
 
 
-class Stage(nn.Module):
-    """The block that opens it, then the stage's network."""
-
-    def __init__(self, opening: DownsamplingBlock, net: Net) -> None:
-        super().__init__()
-        self.opening = opening
-        self.net = net
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.net(self.opening(x))
-
-
 class ResNet(VisionModel):
     """`plan` is one plan a stage, of the blocks after the one that opens it, in bottleneck widths where there are bottlenecks."""
 
@@ -102,23 +89,19 @@ class ResNet(VisionModel):
         depths: Sequence[int],
         bottleneck: bool = False,
         embed_dim: int = 64,
-        plan: PlanLike = None,
         img_size: int | tuple[int, int] = 224,
         in_chans: int = 3,
         num_classes: int = 1000,
-        drop_path_rate: float = 0.0,
         global_pool: str = "avg",
-        join: Join = "plain",
-        macro: str = "steps",
-        residual: ResidualLike = "plain",
+        design: Design = PLAIN,
     ) -> None:
         super().__init__()
         self.branch: Branch = BottleneckBranch if bottleneck else BasicBranch
         plain = [StepPlan.residual(embed_dim * 2**stage, depth) for stage, depth in enumerate(depths)]
-        self.plans = resolve_plans(plan, plain, int)  # int: ResNet's √2 is rounded down, 90, 181, 362
+        self.plans = design.plans(plain, int)  # int: ResNet's √2 is rounded down, 90, 181, 362
         for number, (stage_plan, base) in enumerate(zip(self.plans, plain, strict=True), start=1):
             check_width(stage_plan, base.width, f"stage {number}")
-        self.input_size = (in_chans, *picture_sides(img_size))
+        self.input_size = (in_chans, *image_sides(img_size))
         self.stem = nn.Sequential(
             OrderedDict(
                 conv=Conv2d(in_chans, embed_dim, 7, 2),
@@ -128,18 +111,18 @@ class ResNet(VisionModel):
             )
         )
         depth = sum(plan.blocks + 1 for plan in self.plans)
-        builder = NetBuilder(depth, drop_path_rate, join, macro, residual, channel_dim=1, expansion=self.branch.expansion)
+        build = StageBuilder(design, depth, channel_dim=1, expansion=self.branch.expansion)
 
         def make_block(place: Place) -> nn.Module:
-            return Block(place, self.branch, builder.design.part)
+            return Block(place, self.branch, build.residual)
 
         self.stages = nn.ModuleList()
         stream = embed_dim
         features = []
         for index, stage_plan in enumerate(self.plans):
-            place = builder.place(stage_plan.width * self.branch.expansion)
+            place = build.place(stage_plan.width * self.branch.expansion)
             opening = DownsamplingBlock(stream, place, 2 if index else 1, self.branch)
-            self.stages.append(Stage(opening, builder.stage(stage_plan, make_block)))
+            self.stages.append(nn.Sequential(OrderedDict(opening=opening, net=build.stage(stage_plan, make_block))))
             stream = place.width
             features.append(Feature(f"stages.{index}", stream, 4 * 2**index))
         self.num_features = stream

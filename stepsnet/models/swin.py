@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -9,15 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.blocks.attention import heads_for
-from stepsnet.blocks.designs import ResidualLike, ResidualPart
+from stepsnet.blocks.designs import ResidualPart
 from stepsnet.blocks.embed import PatchEmbed, PatchMerging
 from stepsnet.blocks.mlp import Mlp
 from stepsnet.blocks.residual import Place
 from stepsnet.blocks.window import WindowAttention
 from stepsnet.cost import Cost, formulas
-from stepsnet.macro import Join, StepPlan
-from stepsnet.models.build import Net, NetBuilder, head_rule, picture_sides
-from stepsnet.models.plans import PlanLike, resolve_plans
+from stepsnet.macro import StepPlan
+from stepsnet.models.design import PLAIN, Design, StageBuilder, head_rule, image_sides
 from stepsnet.models.registry import register
 from stepsnet.models.vision import Feature, FeatureInfo, VisionModel
 
@@ -36,20 +36,19 @@ def round_width(width: float) -> int:
     return heads * round(width / heads)
 
 
-class Block(nn.Module):
+class Block(nn.Sequential):
     """Window attention, shifted in every other block of a stage, then an MLP of ratio 4."""
 
+    attn: nn.Module
+    mlp: nn.Module
     make_mlp: type[Mlp] = Mlp
 
     def __init__(self, place: Place, heads: int, window: int, residual: ResidualPart) -> None:
-        super().__init__()
         width = place.width
         attention = WindowAttention(width, heads, window, shifted=place.position % 2 == 1)
-        self.attn = residual(nn.LayerNorm(width), attention, place)
-        self.mlp = residual(nn.LayerNorm(width), self.make_mlp(width, 4 * width), place)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.mlp(self.attn(x))
+        attn = residual(nn.LayerNorm(width), attention, place)
+        mlp = residual(nn.LayerNorm(width), self.make_mlp(width, 4 * width), place)
+        super().__init__(OrderedDict(attn=attn, mlp=mlp))
 
     @staticmethod
     def closed_form(width: int, heads: int, window: int, side: tuple[int, int]) -> Cost:
@@ -69,18 +68,6 @@ class Block(nn.Module):
         )
 
 
-class Stage(nn.Module):
-    """Patch merging (but in the first stage), then the stage's network."""
-
-    def __init__(self, merging: PatchMerging | None, net: Net) -> None:
-        super().__init__()
-        self.merging = merging
-        self.net = net
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.net(x if self.merging is None else self.merging(x))
-
-
 class Swin(VisionModel):
     """`plan` is one plan a stage; a stage is as wide as its plan's last step, whatever the stage before."""
 
@@ -92,35 +79,33 @@ class Swin(VisionModel):
         *,
         embed_dim: int,
         depths: Sequence[int],
-        plan: PlanLike = None,
         img_size: int | tuple[int, int] = 224,
         patch_size: int = 4,
         window_size: int = 7,
         in_chans: int = 3,
         num_classes: int = 1000,
-        drop_path_rate: float = 0.0,
         global_pool: str = "avg",
         head_dim: int | None = None,
-        join: Join = "plain",
-        macro: str = "steps",
-        residual: ResidualLike = "plain",
+        design: Design = PLAIN,
     ) -> None:
         super().__init__()
         plain = [StepPlan.residual(embed_dim * 2**stage, depth) for stage, depth in enumerate(depths)]
-        self.plans = resolve_plans(plan, plain, round_width)
+        self.plans = design.plans(plain, round_width)
         self.window = window_size
         self.heads = head_rule(heads_of, head_dim)
-        self.input_size = (in_chans, *picture_sides(img_size, patch_size))
+        self.input_size = (in_chans, *image_sides(img_size, patch_size))
         widths = [plan.width for plan in self.plans]
         self.patch_embed = PatchEmbed(in_chans, widths[0], patch_size, nn.LayerNorm(widths[0]))
-        builder = NetBuilder(sum(plan.blocks for plan in self.plans), drop_path_rate, join, macro, residual)
+        build = StageBuilder(design, sum(plan.blocks for plan in self.plans))
 
         def make_block(place: Place) -> nn.Module:
-            return self.block(place, self.heads(place.width), window_size, builder.design.part)
+            return self.block(place, self.heads(place.width), window_size, build.residual)
 
-        mergings = [None, *(PatchMerging(before, width) for before, width in pairwise(widths))]
+        # Each stage but the first begins with patch merging.
+        openings: list[dict[str, nn.Module]] = [{}, *({"merging": PatchMerging(before, width)} for before, width in pairwise(widths))]
         self.stages = nn.ModuleList(
-            Stage(merging, builder.stage(plan, make_block)) for merging, plan in zip(mergings, self.plans, strict=True)
+            nn.Sequential(OrderedDict(**opening, net=build.stage(plan, make_block)))
+            for opening, plan in zip(openings, self.plans, strict=True)
         )
         self.norm: nn.Module = nn.LayerNorm(widths[-1])
         self.num_features = widths[-1]

@@ -26,7 +26,7 @@ class Block(swin.Block):
         self.local = residual(None, DepthwiseConv2d(place.width), place)
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(self.local(x))
+        return self.mlp(self.attn(self.local(x)))
 
     @staticmethod
     def closed_form(width: int, heads: int, window: int, side: tuple[int, int]) -> Cost:

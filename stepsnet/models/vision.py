@@ -60,7 +60,7 @@ class VisionModel(Model):
         """Remove every part behind a feature map, for backbones that do not look further."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.forward_head(self.forward_features(x))
+        return self.forward_head(self.intermediates(x, ())[0])
 
     def forward_features(self, x: Tensor) -> Tensor:
         return self.intermediates(x, ())[0]

@@ -17,7 +17,7 @@ from stepsnet.analysis.doctor_limits import LIMITS
 from stepsnet.analysis.doctor_rules import shortcut_finding
 from stepsnet.errors import UsageError
 from stepsnet.macro import Join, Stack, StepsNet
-from stepsnet.macro.joins import GainJoin
+from stepsnet.research.joins import GainJoin
 
 HEALTHY = ("test_deit", "test_steps_deit", "test_resnet", "test_steps_resnet", "test_swin", "test_steps_swin", "test_transformer",
            "test_steps_transformer")  # fmt: skip

@@ -1,8 +1,8 @@
-"""Random Step by Step Networks for property tests: any widths, any rank, the channels anywhere."""
+"""Random Step by Step Networks for property tests (any widths, rank and channel dimension), and slow versions of Eq. 5 and 6."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,6 +21,26 @@ class Mixing(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.linear(x.movedim(self.channel_dim, -1)).tanh().movedim(-1, self.channel_dim)
+
+
+def steps_reference(x: Tensor, steps: Sequence[nn.Module], widths: Sequence[int], channel_dim: int = -1) -> Tensor:
+    """Eq. 5 literally, one channel range at a time."""
+    y = steps[0](torch.index_select(x, channel_dim, torch.arange(widths[0])))
+    for i in range(1, len(steps)):
+        x_i = torch.index_select(x, channel_dim, torch.arange(widths[i - 1], widths[i]))
+        y = steps[i](torch.cat([y, x_i], dim=channel_dim))
+    return y
+
+
+def reverse_reference(x: Tensor, steps: Sequence[nn.Module], widths: Sequence[int], channel_dim: int = -1) -> Tensor:
+    """Eq. 6 literally."""
+    outputs = []
+    for i in range(len(steps) - 1):
+        z = steps[i](x)
+        x = torch.index_select(z, channel_dim, torch.arange(widths[i + 1]))
+        outputs.append(torch.index_select(z, channel_dim, torch.arange(widths[i + 1], widths[i])))
+    outputs.append(steps[-1](x))
+    return torch.cat(outputs, dim=channel_dim)
 
 
 @dataclass(frozen=True)

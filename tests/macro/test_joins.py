@@ -137,16 +137,6 @@ def test_the_matched_factor_with_gradient_takes_a_zero_slice() -> None:
     assert x.grad.isfinite().all()
 
 
-@pytest.mark.parametrize(("name", "start"), [("gain", "plain"), ("gain_matched", "matched")])
-def test_a_learned_gain_starts_as_its_join_without_one_and_scales_the_slice(name: str, start: str) -> None:
-    y, x = torch.randn(2, 4), torch.randn(2, 6)
-    learned = StepsNet(identities(2), [4, 10], join=name).joins[0]
-    without = StepsNet(identities(2), [4, 10], join=start).joins[0](y, x)
-    assert torch.equal(learned(y, x), without)
-    torch.nn.init.constant_(learned.get_parameter("gain"), 3.0)
-    torch.testing.assert_close(learned(y, x), torch.cat((y, 3.0 * without[:, 4:]), 1))
-
-
 def test_an_unknown_join_gets_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"no join 'mached'; nearest: matched, .*; known are plain, matched, .*gain_matched, a module"):
         StepsNet(identities(2), [1, 2], join="mached")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import doctest
+
 import pytest
 import torch
 from hypothesis import given
 from torch import Tensor, nn
 
 from stepsnet.errors import UsageError
-from stepsnet.macro import ReverseStepsNet, Stack, StepsNet
-from stepsnet.macro.network import reverse_reference, steps_reference
-from tests.macro.nets import Case, Mixing, cases, outputs_of
+from stepsnet.macro import ReverseStepsNet, Stack, StepsNet, network
+from tests.macro.nets import Case, Mixing, cases, outputs_of, reverse_reference, steps_reference
 
 
 def values_and_gradients(y: Tensor, x: Tensor, steps: list[nn.Module]) -> list[Tensor]:
@@ -132,6 +133,44 @@ def test_further_arguments_reach_every_step() -> None:
 
     y = StepsNet([Adding(), Adding()], [1, 2])(torch.zeros(2), 1.0)
     assert y.tolist() == [2.0, 1.0]
+
+
+def test_keyword_arguments_reach_every_step_and_block() -> None:
+    net = StepsNet.from_blocks(lambda width, _: nn.TransformerEncoderLayer(width, 2, batch_first=True), "8x2, 12x0, 16x1").eval()
+    x, padding = torch.randn(2, 5, 16), torch.tensor([[False] * 5, [False, False, False, True, True]])
+    masked = net(x, src_key_padding_mask=padding)
+    assert torch.equal(net.walk(x, src_key_padding_mask=padding)[0], masked)
+    torch.testing.assert_close(masked[1, :3], net(x[1:, :3])[0])
+    assert not torch.allclose(masked[1, :3], net(x)[1, :3])
+
+
+def test_checkpointed_stacks_pass_keyword_arguments_too() -> None:
+    class Adding(nn.Module):
+        def forward(self, x: Tensor, *, amount: float) -> Tensor:
+            return x + amount
+
+    net = StepsNet.from_blocks(lambda _width, _index: Adding(), "1x2, 2x1")
+    for stack in net.steps:
+        stack.grad_checkpointing = True
+    assert net(torch.zeros(2, requires_grad=True), amount=1.0).tolist() == [3.0, 1.0]
+
+
+def test_the_example_in_the_docstring_runs() -> None:
+    found = doctest.testmod(network)
+    assert (found.attempted, found.failed) == (2, 0)
+
+
+@pytest.mark.parametrize(("net", "made"), [(StepsNet, [(2, 0), (2, 1), (5, 2)]), (ReverseStepsNet, [(5, 0), (2, 1), (2, 2)])])
+def test_blocks_are_made_in_the_order_of_execution(net: type[StepsNet | ReverseStepsNet], made: list[tuple[int, int]]) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def make_block(width: int, index: int) -> nn.Module:
+        asked.append((width, index))
+        return nn.Identity()
+
+    x = torch.randn(3, 5)
+    assert torch.equal(net.from_blocks(make_block, "2x2, 5x1")(x), x if net is StepsNet else torch.cat((x[:, 2:], x[:, :2]), -1))
+    assert asked == made
 
 
 def test_steps_may_work_in_place() -> None:

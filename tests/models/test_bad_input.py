@@ -20,7 +20,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("resnet18", {"plan": "64x1; 128x1; 256x1; 256x1"}, r"'256x1' ends at width 256, but stage 4 is 512 wide"),
     ("deit_small", {"plan": "384x6, 192x6"}, r"goes from width 384 to 192: every step must be wider than the one before"),
     ("deit_small", {"plan": "192by12"}, r"'192by12' in the plan .* looks like '192x12, 272x6, 384x6'"),
-    ("swin_tiny", {"plan": "96x2; 192x2"}, r"network has 4 stages, the plan 2; write one plan a stage, separated by ';'"),
+    ("swin_tiny", {"plan": "96x2; 192x2"}, r"network has 4 stages, the plan 2; write one plan per stage, separated by ';'"),
     ("swin_tiny", {"plan": [1, 1, 1]}, r"has 4 stages, the plan 3"),
     ("deit_small", {"plan": "192x6; 384x6"}, r"has 1 stage, the plan 2"),
     ("deit_small", {"plan": [3, 3]}, r"has 1 stage, the plan 2"),
@@ -40,7 +40,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("deit_small", {"global_pool": "max"}, r"DeiT pools by 'token', 'avg', '', not by 'max'"),
     ("swin_tiny", {"global_pool": ""}, r"1000 classes with global_pool='': a classifier needs a pool; without one, num_classes=0"),
     ("swin_tiny", {"num_classes": -1}, r"-1 classes"),
-    ("swin_tiny", {"drop_path_rate": 1.0}, r"drop_path_rate is the chance of a branch to vanish, from 0 to below 1, not 1.0"),
+    ("swin_tiny", {"drop_path_rate": 1.0}, r"drop_path_rate is the probability that a branch is dropped, from 0 to below 1, not 1.0"),
     ("swin_tiny", {"out_indices": [0]}, r"out_indices chooses among feature maps: it needs features_only=True"),
 ]
 

@@ -88,7 +88,7 @@ def _language_model(name: str, device: str | None = "meta", **options: Any) -> T
 
 
 def _last_heads(options: dict[str, Any]) -> int:
-    from stepsnet.models.build import head_rule
+    from stepsnet.models.design import head_rule
     from stepsnet.models.language import heads_of
 
     return head_rule(heads_of, options["head_dim"])(options["embed_dim"])
