@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsnet.errors import UsageError
-from stepsnet.models.plans import format_plans
+from stepsnet.models.design import format_plans
 from stepsnet.planner import latency as timing
 from stepsnet.planner.search import MAX_STEPS, RESOURCES, Candidate, combine, search
 from stepsnet.planner.subject import Counted, Subject, count, stepped_stages

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from stepsnet.macro import Stack, StepPlan
 from stepsnet.models import Model, create_model, get_variant
-from stepsnet.models.plans import format_plans
+from stepsnet.models.design import format_plans
 from stepsnet.planner.search import Stage
 
 STEPPED_STAGES = 2
