@@ -1,8 +1,7 @@
-"""Models for other runtimes: ONNX, torch.export and OpenVINO, from one trace."""
+"""Export to ONNX, torch.export and OpenVINO, from one trace."""
 
 from stepsnet.export.check import FORMATS, Difference, Exported, export_model
-from stepsnet.export.onnx import onnx_facts, onnx_session, to_onnx
-from stepsnet.export.openvino import openvino_callable, openvino_facts, to_openvino
+from stepsnet.export.formats import onnx_facts, onnx_session, openvino_callable, openvino_facts, to_onnx, to_openvino
 from stepsnet.export.program import load_torch_export, to_torch_export, torch_export_facts
 from stepsnet.export.shapes import at_size, has_batch_norms
 

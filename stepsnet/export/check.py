@@ -1,4 +1,4 @@
-"""Export that proves itself: the file is run and compared with the model before it appears under its name."""
+"""Checked export: the file is run and compared with the model before it appears at its path."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from stepsnet.errors import UsageError, nearest
-from stepsnet.export.onnx import onnx_session, write_onnx
-from stepsnet.export.openvino import openvino_callable, write_openvino
+from stepsnet.export.formats import onnx_session, openvino_callable, write_onnx, write_openvino
 from stepsnet.export.program import Traced, load_torch_export, trace, write_torch_export
 from stepsnet.export.shapes import Axis, example_input
 from stepsnet.files import whole_file
@@ -23,7 +22,7 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Format:
-    """One kind of file: its suffix, who writes it and who runs it."""
+    """One kind of file: its suffix, its writer, and a function that loads it for running."""
 
     suffix: str
     write: Callable[[Traced, Path], Path]
@@ -39,7 +38,8 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a file's output is from the model's, for one shape of input: absolute, and the largest output of the model beside it."""
+    """The largest absolute difference between file and model for one input shape, and the model's largest absolute
+    output."""
 
     shape: tuple[int, ...]
     largest: float
@@ -47,7 +47,7 @@ class Difference:
 
     @property
     def holds(self) -> bool:
-        """Within 1e-4, of the largest output where that is above 1; not so for a NaN."""
+        """Whether the difference is within 1e-4, relative to the largest output if that is above 1. False for NaN."""
         return self.largest <= TOLERANCE * max(1.0, self.scale)
 
     def to_json(self) -> dict[str, Any]:
@@ -67,10 +67,10 @@ class Exported:
 def export_model(
     model: Model, path: str | Path, *, form: str = "onnx", any_size: bool = False, against: Model | None = None
 ) -> Exported:
-    """Write a model to a file that takes any batch (`any_size`: and any size within its range), run it there, and compare.
+    """Write a model to a file, run the file, and compare its outputs with the model's.
 
-    It is compared with the model, or with the one that it was made from (`against`: before its batch norms were folded, say).
-    Only a file whose outputs are the model's to 1e-4 takes its place at `path`; otherwise nothing is left behind.
+    The file takes any batch, with `any_size` also any size in its range. `against` is the model to compare with, if not
+    `model` itself (for example before batch norms were folded). `path` appears only if the outputs agree to 1e-4.
     """
     if form not in FORMATS:
         raise UsageError(f"there is no format {form!r}{nearest(form, FORMATS)}; formats: {', '.join(FORMATS)}")
@@ -80,18 +80,21 @@ def export_model(
     with whole_file(path) as unfinished:
         traced = trace(model, any_size=any_size)
         chosen.write(traced, unfinished)
-        differences = compare(against or model, chosen.load(unfinished), check_shapes((2, *model.input_size), traced.axes))
+        differences = compare(
+            against or model, chosen.load(unfinished), check_shapes((2, *model.input_size), traced.axes)
+        )
         for difference in differences:
             if not difference.holds:
                 raise UsageError(
-                    f"the {form} file does not do what the model does: for an input of {difference.shape} its output is "
-                    f"{difference.largest:.2g} away, more than {TOLERANCE:g}; it was removed"
+                    f"the {form} file does not compute what the model computes: for an input of {difference.shape} the "
+                    f"outputs differ by {difference.largest:.2g}, more than {TOLERANCE:g}; the file was removed"
                 )
     return Exported(path, traced.axes, tuple(differences), traced.facts)
 
 
 def check_shapes(own: tuple[int, ...], axes: tuple[Axis, ...]) -> list[tuple[int, ...]]:
-    """The shapes a file is tried with: the model's own, one input alone, three, and every other axis at another and at its least length."""
+    """Input shapes for the check: the model's own, batches of one and three, and each other free axis at another and at
+    its smallest length."""
     shapes = [own]
     if any(axis.number == 0 for axis in axes):
         shapes += [(1, *own[1:]), (3, *own[1:])]
@@ -104,7 +107,7 @@ def check_shapes(own: tuple[int, ...], axes: tuple[Axis, ...]) -> list[tuple[int
 
 
 def compare(model: Model, run: Callable[[Tensor], Tensor], shapes: list[tuple[int, ...]]) -> list[Difference]:
-    """How far `run` is from the model, shape by shape."""
+    """The difference between `run` and the model for each shape."""
     was_training = model.training
     model.eval()
     differences = []

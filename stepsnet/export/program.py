@@ -1,11 +1,11 @@
-"""Models as programs of torch.export: what all formats are made from, and a format of its own (.pt2)."""
+"""Models as programs of torch.export: the source of all formats, and a format itself (.pt2)."""
 
 from __future__ import annotations
 
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,17 +15,20 @@ import torch.fx.experimental._config as shape_config
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
+from stepsnet import __version__
 from stepsnet.errors import UsageError
-from stepsnet.export.facts import FACTS, facts_of
 from stepsnet.export.shapes import Axis, batch_axis, check_exportable, example_input, size_axes
 from stepsnet.export.traceable import traceable
 from stepsnet.files import whole_file
 from stepsnet.models import Model
 
+FACTS = "stepsnet.json"
+"""The name of the facts inside a .pt2 file."""
+
 
 @dataclass(frozen=True)
 class Traced:
-    """A program, what of its input may vary, and what a reader of its file wants to know."""
+    """A program, the axes of its input that may vary, and the facts that are written into the file."""
 
     program: ExportedProgram
     axes: tuple[Axis, ...]
@@ -33,40 +36,58 @@ class Traced:
 
 
 def free_axes(model: Model, *, dynamic: bool, any_size: bool) -> tuple[Axis, ...]:
-    """What may vary: with `dynamic` the batch, with `any_size` also the pictures' size or the texts' length, where the family allows it."""
+    """Axes that may vary: with `dynamic` the batch, with `any_size` also image size or text length, if the family
+    allows it."""
     axes = size_axes(model) if any_size else ()
-    if any(not axis.holds(model.input_size[axis.number - 1]) for axis in axes):
-        axes = ()  # a window larger than the last map of this model's own pictures
+    if any(not axis.allows(model.input_size[axis.number - 1]) for axis in axes):
+        axes = ()  # the window is larger than the last map at the model's own image size
     return ((batch_axis(),) if dynamic else ()) + axes
 
 
 def trace(model: Model, *, dynamic: bool = True, any_size: bool = False, example: Tensor | None = None) -> Traced:
-    """Trace a model. `example` gives the shape that does not vary, in place of a batch of 2 of the model's own input size."""
+    """Trace a model. `example` gives the fixed axes; by default a batch of 2 of the model's own input size."""
     check_exportable(model)
     axes = free_axes(model, dynamic=dynamic, any_size=any_size)
     if example is None:
         example = example_input(model, (2, *model.input_size))
     shape = list(example.shape)
-    for axis in axes:  # lengths that coincide with no other, or the tracer would take them for the same
+    for axis in axes:  # all lengths differ, or the tracer would treat equal ones as the same
         shape[axis.number] = axis.smallest + (2 * axis.number + 3) * axis.step
     inputs = (example_input(model, tuple(shape)).to(example.dtype),)
-    with torch.no_grad(), quiet(), _no_special_ones():
+    with torch.no_grad(), quiet(), _sizes_of_one_are_general():
         program = torch.export.export(
             traceable(model), inputs, dynamic_shapes=({axis.number: axis.dim() for axis in axes},), strict=False
         )
     return Traced(program, axes, facts_of(model, axes))
 
 
-def _no_special_ones() -> AbstractContextManager[object]:
-    """One picture, or a map of one pixel, is traced like any other number, where torch has a setting for that (not yet in 2.6)."""
+def facts_of(model: Model, axes: Sequence[Axis]) -> dict[str, str]:
+    """Name, plan, classes, normalisation, free axes and version, each as a string (JSON unless it is a single word)."""
+    config = model.default_cfg
+    facts = {
+        "name": config.get("architecture", type(model).__name__),
+        "family": model.family,
+        "plan": model.plan,
+        "version": __version__,
+        "input_size": json.dumps(model.input_size),
+        "free": json.dumps({axis.name: [axis.smallest, axis.largest, axis.step] for axis in axes}),
+    }
+    known = ("num_classes", "class_names", "mean", "std", "vocab_size")
+    return facts | {key: json.dumps(config[key], ensure_ascii=False) for key in known if key in config}
+
+
+def _sizes_of_one_are_general() -> AbstractContextManager[object]:
+    """Do not specialise the trace for a batch or map of size 1, if torch has the setting for that (2.6 does not)."""
     if not hasattr(shape_config, "backed_size_oblivious"):
         return nullcontext()
     patch: AbstractContextManager[object] = shape_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]  # made at run time
     return patch
 
 
-def to_torch_export(model: Model, path: str | Path, *, dynamic: bool = True, any_size: bool = False, example: Tensor | None = None) -> Path:
-    """Write a model as a program of torch.export (.pt2); `load_torch_export` reads it."""
+def to_torch_export(
+    model: Model, path: str | Path, *, dynamic: bool = True, any_size: bool = False, example: Tensor | None = None
+) -> Path:
+    """Write a model as a torch.export program (.pt2); `load_torch_export` reads it."""
     return write_torch_export(trace(model, dynamic=dynamic, any_size=any_size, example=example), Path(path))
 
 
@@ -77,12 +98,12 @@ def write_torch_export(traced: Traced, path: Path) -> Path:
 
 
 def load_torch_export(path: str | Path) -> nn.Module:
-    """The program in a .pt2 file, as a module to call. Torch unpickles parts of such a file: load only what you trust."""
+    """The program in a .pt2 file, as a module. Torch unpickles parts of such a file: load only files you trust."""
     return _load(Path(path)).module()
 
 
 def torch_export_facts(path: str | Path) -> dict[str, str]:
-    """What `stepsnet export` wrote into a .pt2 file besides the program."""
+    """The facts in a .pt2 file: name, plan, classes, … of the model."""
     files = {FACTS: ""}
     _load(Path(path), files)
     return json.loads(files[FACTS] or "{}")
@@ -97,7 +118,7 @@ def _load(path: Path, files: dict[str, str] | None = None) -> ExportedProgram:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep to themselves what exporters warn of and log while they work: it is for those who develop them."""
+    """Hide warnings and log messages of the exporters, which are for their developers."""
     logger_names = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "torch._export")
     loggers = [(logger, logger.level) for logger in map(logging.getLogger, logger_names)]
     try:

@@ -1,4 +1,4 @@
-"""What of a model's input may vary in an exported file, and how far."""
+"""The axes of a model's input that may vary in an exported file, and their ranges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepsnet.models.swin import Swin
 
 LARGEST_BATCH = 4096
 LARGEST_SIDE = 1024
-SMALLEST_RESNET_SIDE = 32  # below it the last map is a single pixel of mostly padding
+SMALLEST_RESNET_SIDE = 32  # below it, the last map is one pixel computed mostly from padding
 LONGEST_TEXT = 4096
 
 
@@ -34,17 +34,19 @@ class Axis:
         steps = f" in steps of {self.step}" if self.step > 1 else ""
         return f"{self.name} {self.smallest} … {self.largest}{steps}"
 
-    def holds(self, length: int) -> bool:
+    def allows(self, length: int) -> bool:
         return self.smallest <= length <= self.largest and length % self.step == 0
 
     def dim(self) -> Any:
-        """The axis in the words of torch.export."""
+        """The axis as torch.export's `Dim`."""
         if self.step == 1:
             return torch.export.Dim(self.name, min=self.smallest, max=self.largest)
-        return self.step * torch.export.Dim(f"_{self.name}", min=self.smallest // self.step, max=self.largest // self.step)
+        return self.step * torch.export.Dim(
+            f"_{self.name}", min=self.smallest // self.step, max=self.largest // self.step
+        )
 
     def another(self, than: int) -> int:
-        """A length within the range that is not `than`, the next one where there is one."""
+        """The next allowed length after `than`, or the previous one at the end of the range."""
         return than + self.step if than + self.step <= self.largest else than - self.step
 
 
@@ -53,9 +55,10 @@ def batch_axis() -> Axis:
 
 
 def size_axes(model: Model) -> tuple[Axis, ...]:
-    """The range of sizes over which one file can serve a model; none where the size is part of what it learned, or of its windows.
+    """The axes of image size or text length over which one file can serve a model; none for DeiT, whose positions fix
+    it.
 
-    Swin: windows must fit into the last map, and every map must be whole, so that only padding to whole windows depends on the size.
+    Swin: windows must fit into the last map, and patch merging must divide every map evenly.
     """
     if isinstance(model, Swin):
         step = model.patch_embed.patch * 2 ** (len(model.plans) - 1)
@@ -70,7 +73,7 @@ def size_axes(model: Model) -> tuple[Axis, ...]:
 
 
 def example_input(model: Model, shape: tuple[int, ...]) -> Tensor:
-    """Random pictures or tokens, the same ones every time."""
+    """Random images or tokens from a fixed seed."""
     generator = torch.Generator().manual_seed(0)
     if isinstance(model, VisionModel):
         return torch.randn(shape, generator=generator)
@@ -78,23 +81,25 @@ def example_input(model: Model, shape: tuple[int, ...]) -> Tensor:
 
 
 def check_exportable(model: Model) -> None:
-    """One sentence for what cannot become a file."""
+    """Refuse models that cannot be exported: detectors, segmenters, and models not in float32 on the CPU."""
     if not isinstance(model, VisionModel) and "vocab_size" not in model.default_cfg:
         kind = model.default_cfg.get("architecture", type(model).__name__)
         raise UsageError(
-            f"{kind} cannot be exported: files are made of classifiers and language models; what a detector or a segmenter does "
-            "around its backbone is not traced (its backbone, trained as a classifier, can be exported)."
+            f"{kind} cannot be exported: only classifiers and language models can. The parts of a detector or a "
+            "segmenter around its backbone cannot be traced; a backbone trained as a classifier can be exported."
         )
     for name, weight in model.named_parameters():
         if weight.dtype is not torch.float32 or weight.device.type != "cpu":
             held = f"in {str(weight.dtype).removeprefix('torch.')} on {weight.device}"
-            raise UsageError(f"files are made of models in float32 on the CPU, but {name} is {held}; use model.float().cpu()")
+            raise UsageError(
+                f"only models in float32 on the CPU can be exported, but {name} is {held}; use model.float().cpu()"
+            )
 
 
 def at_size(model: Model, height: int, width: int) -> None:
-    """Make a model one for pictures of this size, in place. DeiT's positions are interpolated for it, once."""
+    """Change a model's image size in place. DeiT's position embedding is interpolated once."""
     if not isinstance(model, VisionModel):
-        raise UsageError(f"{model.family} takes texts, which have no image size")
+        raise UsageError(f"{model.family} takes text, which has no image size")
     model.input_size = (model.input_size[0], height, width)
     model.default_cfg["input_size"] = model.input_size
     if isinstance(model, DeiT):
@@ -106,6 +111,6 @@ def at_size(model: Model, height: int, width: int) -> None:
 
 
 def has_batch_norms(model: Model) -> None:
-    """One sentence for a model in which there is nothing to fold."""
+    """Refuse a model without batch norms."""
     if not any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
         raise UsageError(f"there is nothing to fold in a {model.family}: it has no batch norms")

@@ -1,4 +1,4 @@
-"""A file that does not do what the model does never appears; what cannot be exported is said in a sentence."""
+"""A file with wrong outputs never appears; what cannot be exported raises one clear error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepsnet.models import create_model
 from tests.models.zoo import shake
 
 
-def write_nothing_much(traced: Traced, path: Path) -> Path:
+def write_dummy(traced: Traced, path: Path) -> Path:
     path.write_text("a file")
     return path
 
@@ -27,18 +27,18 @@ def zeros(path: Path) -> object:
 
 @pytest.fixture
 def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FORMATS, "onnx", Format(".onnx", write_nothing_much, zeros))  # type: ignore[arg-type]
+    monkeypatch.setitem(FORMATS, "onnx", Format(".onnx", write_dummy, zeros))  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("wrong")
 def test_a_wrong_file_never_appears(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"does not do what the model does.*it was removed"):
+    with pytest.raises(UsageError, match=r"does not compute what the model computes.*the file was removed"):
         export_model(shake(create_model("test_resnet")), tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("wrong")
-def test_a_wrong_file_leaves_the_one_before_it(tmp_path: Path) -> None:
+def test_a_wrong_file_does_not_replace_an_older_one(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_text("before")
     with pytest.raises(UsageError):
@@ -46,7 +46,7 @@ def test_a_wrong_file_leaves_the_one_before_it(tmp_path: Path) -> None:
     assert path.read_text() == "before"
 
 
-def test_an_output_that_is_no_number_does_not_hold() -> None:
+def test_a_nan_output_fails_the_check() -> None:
     assert not Difference((1,), float("nan"), 1.0).holds
 
 
@@ -55,13 +55,13 @@ def test_the_tolerance_grows_with_outputs_above_one() -> None:
     assert not Difference((1,), 2e-4, 0.1).holds
 
 
-def test_a_file_is_tried_with_other_batches_and_sizes() -> None:
+def test_a_file_is_checked_with_other_batches_and_sizes() -> None:
     axes = free_axes(create_model("test_swin"), dynamic=True, any_size=True)
     shapes = check_shapes((2, 3, 48, 48), axes)
     assert shapes == [(2, 3, 48, 48), (1, 3, 48, 48), (3, 3, 48, 48), (2, 3, 64, 48), (2, 3, 48, 64), (2, 3, 32, 32)]
 
 
-def test_a_range_is_told_in_words() -> None:
+def test_axes_are_printed_with_their_ranges() -> None:
     axes = free_axes(create_model("swin_tiny", device="meta"), dynamic=True, any_size=True)
     words = ["batch 1 … 4096", "height 224 … 1024 in steps of 32", "width 224 … 1024 in steps of 32"]
     assert [str(axis) for axis in axes] == words
@@ -91,23 +91,25 @@ def test_deit_is_exported_at_another_size(tmp_path: Path) -> None:
         ("nowhere/model.onnx", "onnx", "there is no folder"),
     ],
 )
-def test_mistakes_get_a_sentence(path: str, form: str, sentence: str, tmp_path: Path) -> None:
+def test_invalid_arguments_raise_one_clear_error(path: str, form: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=sentence):
         export_model(create_model("test_deit"), tmp_path / path, form=form)
 
 
-@pytest.mark.parametrize(("how", "held"), [({"dtype": torch.bfloat16}, "bfloat16 on cpu"), ({"device": "meta"}, "float32 on meta")])
-def test_a_model_in_another_precision_or_place_gets_a_sentence(how: dict[str, Any], held: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "held"), [({"dtype": torch.bfloat16}, "bfloat16 on cpu"), ({"device": "meta"}, "float32 on meta")]
+)
+def test_a_model_with_another_dtype_or_device_is_refused(how: dict[str, Any], held: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=rf"is in {held}; use model\.float\(\)\.cpu\(\)"):
         export_model(create_model("test_deit").to(**how), tmp_path / "model.onnx")
 
 
-def test_a_torch_without_the_setting_for_single_pictures_traces_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracing_works_on_torch_versions_without_the_size_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "shape_config", object())
     assert [axis.name for axis in program.trace(create_model("test_deit")).axes] == ["batch"]
 
 
-def test_openvino_s_mistakes_get_a_sentence(tmp_path: Path) -> None:
+def test_openvino_refuses_invalid_arguments(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"reads \.xml"):
         to_openvino(create_model("test_resnet"), tmp_path / "model.onnx")
     with pytest.raises(UsageError, match="no file"):
@@ -117,13 +119,11 @@ def test_openvino_s_mistakes_get_a_sentence(tmp_path: Path) -> None:
         openvino_callable(tmp_path / "model.xml", precision="int3")
 
 
-def test_folding_without_batch_norms_gets_a_sentence() -> None:
+def test_folding_without_batch_norms_is_refused() -> None:
     with pytest.raises(UsageError, match="nothing to fold in a swin"):
         has_batch_norms(create_model("test_swin"))
 
 
-def test_texts_have_no_image_size() -> None:
-    with pytest.raises(UsageError, match="takes texts"):
+def test_an_image_size_for_a_language_model_is_refused() -> None:
+    with pytest.raises(UsageError, match="takes text"):
         at_size(create_model("test_transformer"), 32, 32)
-
-

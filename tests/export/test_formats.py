@@ -1,4 +1,5 @@
-"""Files in each format do what the model does: every family, both joins, the reverse macro; other batches, sizes and lengths."""
+"""Files in each format compute what the model computes: all families, both joins, the reverse macro, other input
+sizes."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ from stepsnet.export import (
     torch_export_facts,
 )
 from stepsnet.export.check import check_shapes, compare
-from stepsnet.export.onnx import to_onnx, write_onnx
+from stepsnet.export.formats import to_onnx, write_onnx
 from stepsnet.export.program import Traced, trace, write_torch_export
 from stepsnet.models import Model, create_model, fold
 from tests.models.zoo import shake
 
-# Every family, each with few blocks: exporters take up to a second for one.
+# Every family with few blocks: exporters take up to a second per block.
 CASES: dict[str, dict[str, Any]] = {
     "test_deit": {"depth": 1},
     "test_steps_deit": {"plan": "16x1, 32x1", "macro": "reverse"},
@@ -61,7 +62,7 @@ def test_onnx_runs_any_batch(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_program_of_torch_export_runs_any_batch(name: str, tmp_path: Path) -> None:
+def test_torch_export_runs_any_batch(name: str, tmp_path: Path) -> None:
     model, traced = case(name)
     path = write_torch_export(traced, tmp_path / "model.pt2")
     check(model, load_torch_export(path), *check_shapes((2, *model.input_size), traced.axes))
@@ -76,21 +77,25 @@ def test_openvino_runs_any_batch(name: str, tmp_path: Path) -> None:
     assert openvino_facts(path)["name"] == name
 
 
-def test_swin_s_file_takes_other_sizes(tmp_path: Path) -> None:
-    """From one window in the last map upwards, sides apart from each other, with and without padding to whole windows."""
+def test_a_swin_file_takes_other_sizes(tmp_path: Path) -> None:
+    """From one window in the last map upwards, for unequal sides, with and without padding to whole windows."""
     model = shake(create_model("test_swin", depths=(1, 2), window_size=3, img_size=12)).eval()
     path = to_onnx(model, tmp_path / "model.onnx", any_size=True)
     check(model, onnx_session(path, 1), (2, 3, 12, 12), (1, 3, 16, 28), (3, 3, 24, 12))
-    assert json.loads(onnx_facts(path)["free"]) == {"batch": [1, 4096, 1], "height": [12, 1024, 4], "width": [12, 1024, 4]}
+    assert json.loads(onnx_facts(path)["free"]) == {
+        "batch": [1, 4096, 1],
+        "height": [12, 1024, 4],
+        "width": [12, 1024, 4],
+    }
 
 
-def test_resnet_s_file_takes_any_size_from_32_upwards(tmp_path: Path) -> None:
+def test_a_resnet_file_takes_any_size_from_32_upwards(tmp_path: Path) -> None:
     model, _ = case("test_steps_resnet")
     path = to_torch_export(model, tmp_path / "model.pt2", any_size=True)
     check(model, load_torch_export(path), (1, 3, 32, 32), (2, 3, 33, 70))
 
 
-def test_a_language_model_s_file_takes_any_length(tmp_path: Path) -> None:
+def test_a_language_model_file_takes_any_length(tmp_path: Path) -> None:
     model, _ = case("test_steps_transformer")
     path = to_torch_export(model, tmp_path / "model.pt2", any_size=True)
     check(model, load_torch_export(path), (1, 1), (3, 2), (2, 50))
@@ -104,7 +109,7 @@ def test_folded_batch_norms_are_in_the_file(tmp_path: Path) -> None:
     check(model, run, (2, 3, 32, 32))
 
 
-def test_the_facts_are_in_a_file_of_torch_export(tmp_path: Path) -> None:
+def test_a_torch_export_file_holds_the_facts(tmp_path: Path) -> None:
     model, traced = case("test_deit")
     facts = torch_export_facts(write_torch_export(traced, tmp_path / "model.pt2"))
     assert facts == traced.facts

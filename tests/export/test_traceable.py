@@ -1,4 +1,4 @@
-"""The layers that replace others in a trace compute the same, whatever the size."""
+"""Layers replaced for tracing compute the same as the originals, for every size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.models.zoo import shake
 
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("side", [(3, 3), (3, 4), (6, 9), (7, 5), (8, 3), (2, 5), (2, 2)])
-def test_windows_by_lookup_are_the_windows(side: tuple[int, int], shifted: bool) -> None:
+def test_window_attention_by_gather_equals_window_attention(side: tuple[int, int], shifted: bool) -> None:
     attention = WindowAttention(8, 2, window=3, shifted=shifted).eval()
     x = torch.randn(2, *side, 8)
     with torch.no_grad():
@@ -21,7 +21,7 @@ def test_windows_by_lookup_are_the_windows(side: tuple[int, int], shifted: bool)
         torch.testing.assert_close(AnySizeWindowAttention(attention)(x), attention(x), rtol=0, atol=1e-5)
 
 
-def test_the_model_itself_stays_as_it_is() -> None:
+def test_the_original_model_is_not_changed() -> None:
     model = shake(create_model("test_swin"))
     before = [type(module) for module in model.modules()]
     copied = traceable(model)
