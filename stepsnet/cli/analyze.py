@@ -183,8 +183,8 @@ def _on_metric(args: argparse.Namespace) -> tuple[Shown, str]:
     from stepsnet.runs import folder as rundir
     from stepsnet.train.config import customise_resumed, read_config
     from stepsnet.train.distributed import Processes, choose_device
+    from stepsnet.train.evaluate import trained_model
     from stepsnet.train.loader import ValidationBatches
-    from stepsnet.train.run import trained_model
 
     folder = Path(args.model).expanduser()
     if not rundir.is_run(folder):

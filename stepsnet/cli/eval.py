@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.console import print_json, progress
     from stepsnet.cli.watching import existing_run, in_words
-    from stepsnet.train.run import evaluate_run
+    from stepsnet.train.evaluate import evaluate_run
 
     def watched(batches: ValidationBatches) -> Iterator[tuple[Batch, bool]]:
         with progress("evaluating", len(batches), "batches") as bar:

@@ -102,8 +102,9 @@ def run_model(folder: Path, *, ema: bool) -> tuple[Model, list[str]]:
     from stepsnet.errors import UsageError
     from stepsnet.models import load_model
     from stepsnet.runs import folder as rundir
+    from stepsnet.train.build import task_of
     from stepsnet.train.config import read_config
-    from stepsnet.train.run import task_of, trained_model
+    from stepsnet.train.evaluate import trained_model
 
     config = read_config(existing_run(str(folder)))
     if config.task in ("detection", "segmentation"):

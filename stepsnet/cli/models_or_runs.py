@@ -43,7 +43,7 @@ def load_run(folder: Path, *, ema: bool = False) -> Loaded:
     from stepsnet.tasks.base import DenseTask
     from stepsnet.train.checkpoint import latest
     from stepsnet.train.config import read_config
-    from stepsnet.train.run import trained_model
+    from stepsnet.train.evaluate import trained_model
 
     config = dataclasses.replace(read_config(folder), parallel="none")
     task, model = trained_model(folder, config, ema=ema)

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.watching import carry_out, existing_run
     from stepsnet.report.run import run_report
     from stepsnet.runs.folder import is_finished
-    from stepsnet.train.run import resume
+    from stepsnet.train.trainer import resume
 
     folder = existing_run(args.run)
     if is_finished(folder) and not (folder / "report.html").exists():  # it was killed between its last two files

@@ -48,9 +48,10 @@ def run(args: argparse.Namespace) -> int:
             print(f"Recipes (stepsnet train RECIPE key=value …):\n{list_recipes()}")
         return 0
     from stepsnet.cli.watching import carry_out
+    from stepsnet.train.build import preview
     from stepsnet.train.config import customise
     from stepsnet.train.recipes import get_recipe
-    from stepsnet.train.run import preview, train
+    from stepsnet.train.trainer import train
 
     config = customise(get_recipe(args.recipe), args.words)
     if args.dry_run:

@@ -10,11 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.train.callbacks import Callback, TensorBoard, Watcher
+from stepsnet.train.callbacks import AnyCallback, Callback, TensorBoard
 
 if TYPE_CHECKING:
-    from stepsnet.train.loop import TrainState
-    from stepsnet.train.run import Result
+    from stepsnet.train.trainer import Result, Trainer
 
 SECONDS_BETWEEN_LINES = 10.0
 FAILED = 1
@@ -23,39 +22,39 @@ FAILED = 1
 class Progress(Callback):
     """Loss, rate and time left on standard error: a bar on a terminal, else a line every few seconds."""
 
-    def on_start(self, state: TrainState) -> None:
+    def on_start(self, trainer: Trainer) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bars
 
         from stepsnet.cli.console import errors
 
-        self._console, self._unit = errors, state.task.unit
+        self._console, self._unit = errors, trainer.task.unit
         self._said = time.monotonic()
         self._steady: tuple[int, float] | None = None  # step and time from which on the pace is a fair sample: after the first step
         self._rate = 0.0
         columns = (TextColumn("{task.fields[what]}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
                    TimeRemainingColumn(compact=True), TextColumn("left"))
         self._bars = Bars(*columns, console=errors, disable=not errors.is_terminal, speed_estimate_period=120)
-        self._task = self._bars.add_task("", total=state.total_steps, completed=state.step, what=str(state.out), note="")
+        self._task = self._bars.add_task("", total=trainer.total_steps, completed=trainer.step, what=str(trainer.out), note="")
         self._bars.start()
 
-    def on_step(self, state: TrainState, step: int, metrics: Mapping[str, Any]) -> None:
+    def on_step(self, trainer: Trainer, step: int, metrics: Mapping[str, Any]) -> None:
         now, rate = time.monotonic(), metrics[self._unit] / max(metrics["seconds"], 1e-9)
         if self._steady is None:
             self._steady = (step, now)
         self._rate = 0.9 * self._rate + 0.1 * rate if step > self._steady[0] + 1 else rate
         note = f"loss {metrics['loss']:.4g}  {self._rate:,.0f} {self._unit}/s"
         self._bars.update(self._task, completed=step, note=note)
-        if not self._console.is_terminal and (now - self._said > SECONDS_BETWEEN_LINES or step == state.total_steps):
+        if not self._console.is_terminal and (now - self._said > SECONDS_BETWEEN_LINES or step == trainer.total_steps):
             self._said = now
-            left = (now - self._steady[1]) / max(1, step - self._steady[0]) * (state.total_steps - step)
-            self._console.print(f"step {step}/{state.total_steps}  {note}  {clock(left)} left", soft_wrap=True)
+            left = (now - self._steady[1]) / max(1, step - self._steady[0]) * (trainer.total_steps - step)
+            self._console.print(f"step {step}/{trainer.total_steps}  {note}  {clock(left)} left", soft_wrap=True)
 
-    def on_evaluate(self, state: TrainState, step: int, metrics: Mapping[str, float]) -> None:  # noqa: ARG002
+    def on_evaluate(self, trainer: Trainer, step: int, metrics: Mapping[str, float]) -> None:  # noqa: ARG002
         self._console.print(f"step {step}  validation: {in_words(metrics)}", soft_wrap=True)
 
-    def on_end(self, state: TrainState) -> None:
-        if skipped := state.task.train.skipped:
+    def on_end(self, trainer: Trainer) -> None:
+        if skipped := trainer.task.train.skipped:
             self._console.print(f"{skipped} unreadable samples were skipped.")
 
     def close(self) -> None:
@@ -66,21 +65,21 @@ class Progress(Callback):
 class Report(Callback):
     """Writes report.html at the end."""
 
-    def on_end(self, state: TrainState) -> None:
+    def on_end(self, trainer: Trainer) -> None:
         from stepsnet.report.run import run_report
 
-        run_report(state.out)
+        run_report(trainer.out)
 
 
-def watchers() -> list[Watcher]:
+def watchers() -> list[AnyCallback]:
     """Everybody who watches a run that was started from the command line."""
     from stepsnet.analysis import GammaRecorder
 
-    board: list[Watcher] = [TensorBoard()] if find_spec("tensorboard") else []
+    board: list[AnyCallback] = [TensorBoard()] if find_spec("tensorboard") else []
     return [Progress(), GammaRecorder(), *board, Report()]
 
 
-def carry_out(run: Callable[[Sequence[Watcher]], Result], *, json: bool) -> int:
+def carry_out(run: Callable[[Sequence[AnyCallback]], Result], *, json: bool) -> int:
     """Run under the eyes of the watchers, say how it ended, and give the exit code: 0, 1 if it failed, 128 + signal if it was stopped."""
     from torch.distributed.elastic.multiprocessing.errors import record
 

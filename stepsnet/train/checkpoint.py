@@ -1,15 +1,18 @@
-"""Checkpoints that survive whatever happens while they are written, and run no code when they are read.
+"""Checkpoints that survive a kill at any time, and that run no code when they are read.
 
     checkpoints/
-      step-00000500/          appears whole, by one rename
+      step-00000500/          appears complete, by one rename
         state.json            step, layout, position in the data
         weights.safetensors   ema.safetensors   optimizer.pt (tensors only)        layout "whole"
-        shards/*.safetensors  all of it, a file a process, by torch's DCP          layout "sharded"
-      latest                  the pointer: written last, read first
+        shards/*.safetensors  everything, one file per process, by torch's DCP     layout "sharded"
+      latest                  the name of the newest checkpoint: written last, read first
+
+DCP's default format unpickles its metadata without restrictions; its safetensors format contains no pickle.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -19,18 +22,28 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import safetensors
 import safetensors.torch
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from stepsnet.errors import UsageError
-from stepsnet.files import TEMPORARY, explain_full_disk, remove_folder, remove_leftovers, replace_file, sync_folder, write_file
-from stepsnet.train import sharded
-from stepsnet.train.distributed import Processes
-from stepsnet.train.tensors import fill, like
+from stepsnet.files import (
+    TEMPORARY,
+    explain_full_disk,
+    remove_folder,
+    remove_leftovers,
+    replace_file,
+    sync_folder,
+    write_file,
+)  # fmt: skip
+from stepsnet.train.distributed import Processes, fill, like, local
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.api import CheckpointException
 
 FORMAT = 1
 OptimizerState = dict[str, dict[str, Tensor]]
@@ -38,7 +51,7 @@ OptimizerState = dict[str, dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class Weights:
-    """The live tensors of a run: what is saved, and what is filled on loading."""
+    """The tensors of a run in use: saved by `Checkpoints.save`, filled by `Checkpoints.load`."""
 
     model: Mapping[str, Tensor]
     ema: Mapping[str, Tensor]
@@ -46,23 +59,24 @@ class Weights:
 
     @property
     def parameters(self) -> dict[str, Tensor]:
-        """The parameters that the optimiser moves, by name."""
+        """The parameters of the optimiser by name."""
         moved = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
         return {name: tensor for name, tensor in self.model.items() if id(tensor) in moved}
 
     def optimizer_state(self) -> OptimizerState:
-        """The optimiser's tensors (moments, step counts) by parameter; none before its first update."""
-        state = {name: self.optimizer.state[tensor] for name, tensor in self.parameters.items() if tensor in self.optimizer.state}
-        return {name: {key: value for key, value in entry.items() if isinstance(value, Tensor)} for name, entry in state.items()}
+        """The tensors of the optimiser (moments, step counts) by parameter; empty before its first update."""
+        state = self.optimizer.state
+        known = {name: state[tensor] for name, tensor in self.parameters.items() if tensor in state}
+        return {name: {k: v for k, v in entry.items() if isinstance(v, Tensor)} for name, entry in known.items()}
 
     def flat(self) -> dict[str, Tensor]:
-        """Everything under one roof, for the sharded layout."""
-        moments = {f"optimizer/{name}/{key}": tensor for name, entry in self.optimizer_state().items() for key, tensor in entry.items()}
+        """All tensors in one dictionary, for the sharded layout."""
+        moments = {f"optimizer/{n}/{key}": t for n, entry in self.optimizer_state().items() for key, t in entry.items()}
         return {f"model/{n}": t for n, t in self.model.items()} | {f"ema/{n}": t for n, t in self.ema.items()} | moments
 
 
 class Checkpoints:
-    """The checkpoints of one run folder. Every process calls `save` and `load`; the first one writes what is not sharded."""
+    """The checkpoints of a run folder. All processes call `save` and `load`; the first writes what is not sharded."""
 
     def __init__(self, folder: Path, keep: int, processes: Processes) -> None:
         self.folder, self.keep, self.processes = folder, keep, processes
@@ -71,7 +85,7 @@ class Checkpoints:
             remove_leftovers(folder)
 
     def save(self, step: int, weights: Weights, facts: Mapping[str, Any]) -> None:
-        """Write a checkpoint and point to it; only then delete the oldest. `facts` (JSON) are given back by `load`."""
+        """Write a checkpoint, point to it, and only then delete the oldest. `load` returns `facts` (JSON)."""
         if self.processes.decide(lambda: latest(self.folder) == self._path(step)):
             return
         temporary = self.folder / f"{TEMPORARY}step-{step:08d}"
@@ -79,8 +93,9 @@ class Checkpoints:
         state = {"format": FORMAT, "step": step, "layout": "sharded" if is_sharded else "whole", "facts": dict(facts)}
         if is_sharded:
             tensors = weights.flat()
-            with self._writing(temporary, sharded.local_bytes(tensors)):
-                sharded.save(tensors, temporary / "shards", self.processes)
+            size = sum(part.numel() * part.element_size() for part in map(local, tensors.values()))
+            with self._writing(temporary, size):
+                _save_shards(tensors, temporary / "shards", self.processes)
         if self.processes.first:
             files = {"state.json": json.dumps(state).encode()} | ({} if is_sharded else _whole(weights))
             with self._writing(temporary, sum(map(len, files.values()))):
@@ -90,20 +105,20 @@ class Checkpoints:
 
     @contextmanager
     def _writing(self, temporary: Path, size: int) -> Iterator[None]:
-        pointed = latest(self.folder)
-        consolation = f"The previous checkpoint, {pointed}, is intact." if pointed else "There is no earlier checkpoint."
-        with explain_full_disk(temporary, size, consolation):
+        before = latest(self.folder)
+        left = f"The previous checkpoint, {before}, is intact." if before else "There is no earlier checkpoint."
+        with explain_full_disk(temporary, size, left):
             try:
                 temporary.mkdir(parents=True, exist_ok=True)
                 yield
             except OSError:
-                remove_leftovers(self.folder)  # what was written so far only takes room
+                remove_leftovers(self.folder)  # free the space of the unfinished checkpoint
                 raise
 
     def _publish(self, temporary: Path, step: int) -> None:
         final = self._path(step)
         sync_folder(temporary)
-        if final.exists():  # a process was killed between this rename and the pointer
+        if final.exists():  # a process was killed between the rename and the pointer
             remove_folder(final)
         temporary.rename(final)
         sync_folder(self.folder)
@@ -115,7 +130,7 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def load(self, weights: Weights) -> tuple[int, dict[str, Any]] | None:
-        """Fill `weights` from the latest checkpoint and return its step and facts; None if there is no checkpoint yet."""
+        """Fill `weights` from the latest checkpoint; returns its step and facts, or None if there is no checkpoint."""
         path = self.processes.decide(lambda: latest(self.folder))
         if path is None:
             return None
@@ -123,15 +138,15 @@ class Checkpoints:
         if state["layout"] == "sharded":
             _load_sharded(path / "shards", weights)
         else:
-            fill_tensors(weights.model, read_tensors(path / "weights.safetensors"), path)
+            _fill(weights.model, read_tensors(path / "weights.safetensors"), path)
             if weights.ema:
-                fill_tensors(weights.ema, read_tensors(path / "ema.safetensors"), path)
+                _fill(weights.ema, read_tensors(path / "ema.safetensors"), path)
             _set_optimizer_state(weights, read_optimizer(path / "optimizer.pt"), path)
         return state["step"], state["facts"]
 
 
 def latest(folder: Path) -> Path | None:
-    """The checkpoint that the pointer in `folder` names."""
+    """The newest checkpoint in `folder`, by its pointer file; None if there is none."""
     pointer = folder / "latest"
     if not pointer.exists():
         return None
@@ -142,20 +157,20 @@ def latest(folder: Path) -> Path | None:
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """The metadata of a checkpoint."""
+    """The metadata of a checkpoint: step, layout and facts."""
     try:
         state = json.loads((checkpoint / "state.json").read_bytes())
-        if state["format"] > FORMAT:
-            raise UsageError(f"{checkpoint} was written by a newer stepsnet (format {state['format']}, this one reads {FORMAT}).")
-        return {"step": int(state["step"]), "layout": str(state["layout"]), "facts": dict(state["facts"])}
+        known = {"step": int(state["step"]), "layout": str(state["layout"]), "facts": dict(state["facts"])}
+        version = int(state["format"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, UsageError):
-            raise
         raise UsageError(f"{checkpoint / 'state.json'} is not the metadata of a checkpoint ({error}).") from error
+    if version > FORMAT:
+        raise UsageError(f"{checkpoint} was written by a newer stepsnet (format {version}, this one reads {FORMAT}).")
+    return known
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; anything else, a pickle above all, is refused unread."""
+    """The tensors of a safetensors file. Other formats, such as pickles, are refused without being read."""
     try:
         return safetensors.torch.load_file(path)
     except (safetensors.SafetensorError, OSError) as error:
@@ -163,35 +178,37 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_optimizer(path: Path) -> OptimizerState:
-    """The optimiser's tensors. The file is a pickle, read by torch's reader that knows tensors and refuses everything else."""
+    """The tensors of the optimiser. The file is a pickle, read with `weights_only`, which refuses everything else."""
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Detected pickle protocol")  # no file of ours; the refusal below says all
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")  # the error below is enough
             state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"{path} is refused: it holds more than tensors, or less, and could run code when read ({reason}).") from error
+        raise UsageError(f"{path} is refused: it does not contain tensors only, and could run code ({reason}).") from error
     if not isinstance(state, dict) or not all(isinstance(t, Tensor) for entry in state.values() for t in entry.values()):
-        raise UsageError(f"{path} is not an optimiser's state: it should hold tensors by the names of parameters.")
+        raise UsageError(f"{path} is not the state of an optimiser: tensors by parameter name.")
     return state
 
 
 def read_weights(checkpoint: Path, names: Mapping[str, Tensor], *, ema: bool = False) -> None:
-    """Fill a whole model on one process (`names`: its tensors) from a checkpoint of either layout, without the optimiser."""
+    """Fill `names`, the tensors of a model on one process, from a checkpoint of either layout, without the optimiser."""
     if read_state(checkpoint)["layout"] == "sharded":
         part = "ema" if ema else "model"
-        sharded.load({f"{part}/{name}": tensor.detach() for name, tensor in names.items()}, checkpoint / "shards")
+        _load_shards({f"{part}/{name}": tensor.detach() for name, tensor in names.items()}, checkpoint / "shards")
     else:
-        fill_tensors(names, read_tensors(checkpoint / ("ema.safetensors" if ema else "weights.safetensors")), checkpoint)
+        _fill(names, read_tensors(checkpoint / ("ema.safetensors" if ema else "weights.safetensors")), checkpoint)
 
 
-def fill_tensors(targets: Mapping[str, Tensor], source: Mapping[str, Tensor], path: Path) -> None:
-    """Copy tensors by name, after making sure that names and shapes agree."""
+def _fill(targets: Mapping[str, Tensor], source: Mapping[str, Tensor], path: Path) -> None:
+    """Copy tensors by name. Names and shapes must agree."""
     for name in sorted(targets.keys() ^ source.keys()):
-        raise UsageError(f"{path} does not fit the model: {name} is only in {'the model' if name in targets else 'the checkpoint'}.")
+        where = "the model" if name in targets else "the checkpoint"
+        raise UsageError(f"{path} does not fit the model: {name} is only in {where}.")
     for name, target in targets.items():
-        if source[name].shape != target.shape:
-            raise UsageError(f"{path} does not fit the model: {name} is {tuple(source[name].shape)} there, {tuple(target.shape)} here.")
+        there, here = tuple(source[name].shape), tuple(target.shape)
+        if there != here:
+            raise UsageError(f"{path} does not fit the model: {name} is {there} there, {here} here.")
         fill(target, source[name])
 
 
@@ -209,27 +226,83 @@ def _safe_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 def _set_optimizer_state(weights: Weights, state: OptimizerState, path: Path) -> None:
     parameters = weights.parameters
     for name, entry in state.items():
-        if name not in parameters:
-            raise UsageError(f"{path} does not fit the model: the optimiser's state has {name}, which the model does not have.")
-        parameter = parameters[name]
+        parameter = _parameter(parameters, name, path)
         weights.optimizer.state[parameter] = {
-            key: like(value, parameter) if value.shape == parameter.shape else value.to(parameter.device) for key, value in entry.items()
+            key: like(value, parameter) if value.shape == parameter.shape else value.to(parameter.device)
+            for key, value in entry.items()
         }
 
 
+def _parameter(parameters: Mapping[str, Tensor], name: str, path: Path) -> Tensor:
+    if name not in parameters:
+        raise UsageError(f"{path} does not fit the model: the state of the optimiser has {name}, the model has not.")
+    return parameters[name]
+
+
 def _load_sharded(folder: Path, weights: Weights) -> None:
-    """Every process reads the shards it needs, of however many processes wrote them."""
-    targets = {name: tensor.detach() for name, tensor in weights.flat().items() if not name.startswith("optimizer/")}
+    """Each process reads the shards it needs, from any number of writing processes."""
+    targets = {name: t.detach() for name, t in weights.flat().items() if not name.startswith("optimizer/")}
     moments: dict[str, dict[str, Tensor]] = {}
     parameters = weights.parameters
-    for name, shape in sharded.shapes(folder).items():
+    for name, shape in _shard_shapes(folder).items():
         if name.startswith("optimizer/"):
             _, parameter, key = name.split("/")
-            if parameter not in parameters:
-                raise UsageError(f"{folder} does not fit the model: the optimiser's state has {parameter}, which the model does not have.")
-            pattern = parameters[parameter].detach()
+            pattern = _parameter(parameters, parameter, folder).detach()
             moment = torch.zeros_like(pattern) if shape == pattern.shape else torch.zeros(shape, device=pattern.device)
             targets[name] = moments.setdefault(parameter, {})[key] = moment
-    sharded.load(targets, folder)
+    _load_shards(targets, folder)
     for parameter, entry in moments.items():
         weights.optimizer.state[parameters[parameter]] = dict(entry)
+
+
+def _save_shards(tensors: dict[str, Tensor], folder: Path, processes: Processes) -> None:
+    """Write `tensors`, some of them sharded. All processes call it; it returns when all have written and synced."""
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    if processes.first:
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        save(tensors, storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
+    except CheckpointException as error:
+        raise _cause(error) from error
+    if processes.first:
+        sync_folder(folder)
+
+
+def _load_shards(targets: dict[str, Tensor], folder: Path) -> None:
+    """Fill `targets`, sharded in any way."""
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            load(targets, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=not dist.is_initialized())
+    except CheckpointException as error:
+        raise UsageError(f"{folder} cannot be read into this model: {_cause(error)}") from error
+
+
+def _shard_shapes(folder: Path) -> dict[str, torch.Size]:
+    """The names and whole shapes of the tensors in a folder of shards."""
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder} with the shards of the checkpoint.")
+    try:
+        entries = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise UsageError(f"{folder} holds a file that is not safetensors ({error}) and is refused.") from error
+    return {name: entry.size for name, entry in entries.items() if isinstance(entry, TensorStorageMetadata)}
+
+
+def _cause(error: CheckpointException) -> BaseException:
+    """The error of one of the processes, out of DCP's collection. A full disk keeps its errno."""
+    causes = [cause for cause, _ in error.failures.values()]
+    for cause in causes:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            return OSError(cause.errno, str(cause))
+    return causes[0] if causes else error

@@ -14,12 +14,12 @@ from stepsnet.errors import UsageError
 from stepsnet.runs import folder as runs
 from stepsnet.train.typed import from_dict, override
 
-DECIDED_BY_THE_MACHINE = ("workers", "parallel", "device", "data.root", "data.valid", "checkpoint.every", "checkpoint.keep",
-                          "nonfinite", "nonfinite_limit", "eval.batch_size")
-"""Keys that may change when a run is resumed: they say where and how it runs, not what it computes."""
+MACHINE_KEYS = ("workers", "parallel", "device", "data.root", "data.valid", "checkpoint.every", "checkpoint.keep",
+                "nonfinite", "nonfinite_limit", "eval.batch_size")  # fmt: skip
+"""Keys that may change when a run is resumed: where and how it runs, not what it computes."""
 
-DECIDED_BY_THE_JUDGE = ("data.stride", "data.valid_windows")
-"""Keys that may change as well when a run is evaluated: they say what of the validation data is looked at, and how."""
+EVALUATION_KEYS = ("data.stride", "data.valid_windows")
+"""Keys that may also change when a run is evaluated: which validation data are used, and how."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +196,15 @@ class TrainConfig:
         """The learning rate at the top of the schedule, linearly scaled to the batch."""
         return self.lr * self.batch_size / self.optim.lr_batch if self.optim.lr_batch else self.lr
 
+    @property
+    def eval_batch_size(self) -> int:
+        """Samples per validation batch, over all processes."""
+        return self.eval.batch_size or self.batch_size
+
+    def total_steps(self, steps_per_epoch: int) -> int:
+        """The number of updates of the whole run."""
+        return self.iters if self.iters is not None else max(1, round((self.epochs or 0) * steps_per_epoch))
+
 
 def read_config(folder: Path) -> TrainConfig:
     """The configuration of the run in `folder`."""
@@ -218,7 +227,7 @@ def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     return override(config, words)
 
 
-def customise_resumed(config: TrainConfig, words: Sequence[str], allowed: Sequence[str] = DECIDED_BY_THE_MACHINE) -> TrainConfig:
+def customise_resumed(config: TrainConfig, words: Sequence[str], allowed: Sequence[str] = MACHINE_KEYS) -> TrainConfig:
     """`config` of an existing run with changes that leave what it computes alone."""
     for word in words:
         key = word.partition("=")[0]

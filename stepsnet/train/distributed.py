@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -14,12 +14,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from stepsnet.errors import UsageError
-from stepsnet.train.tensors import fill, model_tensors
 
 Parallel = Literal["none", "ddp", "fsdp"]
 Value = TypeVar("Value")
+Network = TypeVar("Network", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,14 @@ class Processes:
         box: list[Any] = [None] * self.world
         dist.all_gather_object(box, value)
         return box
+
+    def autocast(self, precision: str) -> AbstractContextManager[None]:
+        """The context of forward passes: bf16 is automatic mixed precision."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16")
+
+    def move(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The batch on the device of this process."""
+        return {key: tensor.to(self.device, non_blocking=True) for key, tensor in batch.items()}
 
     def share_buffers(self, model: nn.Module) -> None:
         """Give every process the first one's running statistics, which each has gathered from its own samples."""
@@ -145,7 +154,7 @@ def _meet(backend: str) -> None:
     dist.init_process_group(backend, store=own_part, rank=rank, world_size=world)
 
 
-def spread(build: Callable[[str | None], nn.Module], processes: Processes, *, seed: int) -> tuple[nn.Module, nn.Module]:
+def spread(build: Callable[[str | None], Network], processes: Processes, *, seed: int) -> tuple[Network, nn.Module]:
     """The model on this process, and the callable that runs it forward: the same object, or its DDP wrapper.
 
     `build(device)` makes the model; the weights it starts with depend on `seed` alone, not on how many processes there are.
@@ -161,7 +170,7 @@ def spread(build: Callable[[str | None], nn.Module], processes: Processes, *, se
     return model, nn.parallel.DistributedDataParallel(model, device_ids=on_card, gradient_as_bucket_view=True)
 
 
-def _shard(build: Callable[[str | None], nn.Module], processes: Processes, seed: int) -> nn.Module:
+def _shard(build: Callable[[str | None], Network], processes: Processes, seed: int) -> Network:
     """FSDP2: made on the meta device, cut block by block, and filled from the first process, the only one that ever holds all of it."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -203,3 +212,37 @@ def gradient_norm(parameters: list[Tensor], limit: float) -> float:
     if limit and value > limit:
         torch._foreach_mul_([g.to_local() if hasattr(g, "to_local") else g for g in gradients], limit / (value + 1e-6))
     return value
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and lasting buffers, the very objects, by the names of the state dict."""
+    return {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if isinstance(tensor, Tensor)}
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This process's part of a tensor, sharing its memory; the whole tensor unless it is sharded."""
+    tensor = tensor.detach()
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def full(tensor: Tensor) -> Tensor:
+    """The whole of a tensor; every process must ask for it when it is sharded."""
+    tensor = tensor.detach()
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def like(whole: Tensor, pattern: Tensor) -> Tensor:
+    """`whole`, which every process holds, on the device of `pattern`, laid out and sharded as it is."""
+    whole = whole.to(device=pattern.device)
+    if isinstance(pattern, DTensor):
+        return distribute_tensor(whole.contiguous(), pattern.device_mesh, pattern.placements, src_data_rank=None)
+    if whole.shape != pattern.shape or whole.stride() == pattern.stride():
+        return whole
+    # Fused optimisers walk through parameter and moments side by side, as they lie in memory.
+    return torch.empty_like(pattern, dtype=whole.dtype, requires_grad=False).copy_(whole)
+
+
+@torch.no_grad()
+def fill(target: Tensor, whole: Tensor) -> None:
+    """Copy `whole`, which every process holds, into `target`, however that is sharded."""
+    local(target).copy_(local(like(whole, target)))

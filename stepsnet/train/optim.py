@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from stepsnet.train.config import OptimConfig
+from stepsnet.train.config import OptimConfig, ScheduleConfig
+from stepsnet.train.distributed import local
 
 
 def parameter_groups(
@@ -46,3 +49,56 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
     """Give every group its share of `lr`."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group["lr_share"]
+
+
+def lr_share(config: ScheduleConfig, step: int, total: int, steps_per_epoch: int) -> float:
+    """The share of the peak learning rate at update `step` (counted from 0) of `total`.
+
+    It climbs linearly from `start` to 1 during the warm-up and then falls to `end`, which the last update has exactly; `steps` falls to a
+    tenth at each of its drops instead.
+    """
+    warmup = max(config.warmup_iters, round(config.warmup_epochs * steps_per_epoch))
+    if step < warmup:
+        return config.start + (1 - config.start) * step / warmup
+    if config.kind == "constant":
+        return 1.0
+    if config.kind == "steps":
+        return float(0.1 ** sum(step >= round(drop * total) for drop in config.drops))
+    progress = min(1.0, (step - warmup) / max(1, total - 1 - warmup))
+    if config.kind == "cosine":
+        return config.end + (1 - config.end) * 0.5 * (1 + math.cos(math.pi * progress))
+    return config.end + (1 - config.end) * (1 - progress) ** config.power
+
+
+class WeightAverage:
+    """Follows `tensors`, a model's parameters and lasting buffers by name: average ← decay · average + (1 − decay) · weights.
+
+    Integer buffers, which have no average, are copied. Of a sharded model each process averages its own shard.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], decay: float) -> None:
+        self.decay = decay
+        self.tensors: dict[str, Tensor] = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        floating = [name for name, tensor in tensors.items() if tensor.is_floating_point()]
+        self._model = [local(tensors[name]) for name in floating]
+        self._average = [local(self.tensors[name]) for name in floating]
+        self._counters = [(local(self.tensors[name]), local(tensors[name])) for name in tensors.keys() - set(floating)]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move towards the model's present weights, once after each update of theirs."""
+        torch._foreach_lerp_(self._average, self._model, 1 - self.decay)
+        for own, theirs in self._counters:
+            own.copy_(theirs)
+
+    @contextmanager
+    def in_the_model(self) -> Iterator[None]:
+        """Within, the model has the averaged weights; afterwards its own again, to the bit."""
+        own = [tensor.clone() for tensor in self._model]
+        with torch.no_grad():
+            torch._foreach_copy_(self._model, self._average)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                torch._foreach_copy_(self._model, own)

@@ -17,13 +17,12 @@ from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.images.datasets import FileSource
 from stepsnet.errors import UsageError
 from stepsnet.models import load_weights
-from stepsnet.runs import folder as rundir
+from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA
 from stepsnet.tasks.base import DenseTask
 from stepsnet.tasks.detection import Detection
 from stepsnet.tasks.segmentation import Segmentation
+from stepsnet.train.build import model_of, read_facts
 from stepsnet.train.config import TrainConfig, read_config
-from stepsnet.train.dense import read_facts
-from stepsnet.train.run import model_of
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Predictor:
         config = read_config(folder)
         if config.task not in ("detection", "segmentation"):
             raise UsageError(f"{folder} has learned {config.task}; pictures are annotated by runs of detection or segmentation.")
-        weights = folder / (rundir.WEIGHTS_EMA if ema else rundir.WEIGHTS)
+        weights = folder / (WEIGHTS_EMA if ema else WEIGHTS)
         if not weights.is_file():
             raise UsageError(f"{folder} has no {weights.name}: " + ("it kept no average." if ema else "it is not finished yet."))
         facts = read_facts(weights)

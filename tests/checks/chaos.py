@@ -30,10 +30,11 @@ from stepsnet.cli.console import progress
 from stepsnet.files import TEMPORARY
 from stepsnet.runs.folder import CHECKPOINTS, METRICS, WEIGHTS, WEIGHTS_EMA, is_run, read_lines
 from stepsnet.tasks.base import Task
+from stepsnet.train.build import task_of
 from stepsnet.train.checkpoint import latest, read_optimizer, read_tensors
 from stepsnet.train.config import TrainConfig, customise
 from stepsnet.train.recipes import get_recipe
-from stepsnet.train.run import resume, task_of, train
+from stepsnet.train.trainer import resume, train
 
 SETTINGS = (
     "model=test_deit",

@@ -33,8 +33,7 @@ from stepsnet.tasks.classification import Classification
 from stepsnet.train.callbacks import Callback
 from stepsnet.train.config import CheckpointConfig, EvalConfig, OptimConfig, TrainConfig
 from stepsnet.train.loader import TrainingBatches
-from stepsnet.train.loop import TrainState
-from stepsnet.train.run import train
+from stepsnet.train.trainer import Trainer, train
 
 LOOP_TARGET, GAMMA_TARGET = 0.03, 0.02
 WARM_UP = 2
@@ -67,16 +66,16 @@ class Stopwatch(Callback):
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    def on_step(self, state: TrainState, step: int, metrics: Mapping[str, Any]) -> None:
+    def on_step(self, trainer: Trainer, step: int, metrics: Mapping[str, Any]) -> None:
         if step == WARM_UP:
             self.clock.running, self.began = True, time.perf_counter()
-        if step == state.total_steps:
+        if step == trainer.total_steps:
             self.clock.running, self.whole = False, time.perf_counter() - self.began
 
-    def on_checkpoint(self, state: TrainState, step: int) -> None:
+    def on_checkpoint(self, trainer: Trainer, step: int) -> None:
         self.saving = time.perf_counter()
 
-    def on_end(self, state: TrainState) -> None:
+    def on_end(self, trainer: Trainer) -> None:
         self.checkpoint = time.perf_counter() - self.saving  # includes the final weights
 
 

@@ -12,7 +12,7 @@ from stepsnet.cli.main import main
 from stepsnet.models import create_model, save_model
 from stepsnet.train.config import customise
 from stepsnet.train.recipes import get_recipe
-from stepsnet.train.run import train
+from stepsnet.train.trainer import train
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from stepsnet.models import create_model, save_model
 from stepsnet.runs.folder import create
 from stepsnet.train.config import customise
 from stepsnet.train.recipes import get_recipe
-from stepsnet.train.run import resume, train
+from stepsnet.train.trainer import resume, train
 from stepsnet.train.typed import to_dict
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 60

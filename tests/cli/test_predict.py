@@ -16,7 +16,7 @@ from stepsnet.report.annotate import colour, draw_objects
 from stepsnet.train.config import customise
 from stepsnet.train.predictor import Found
 from stepsnet.train.recipes import get_recipe
-from stepsnet.train.run import train
+from stepsnet.train.trainer import train
 from tests.dense_models import MASK_WORDS, NARROW, SIDE, coco_folder, mask_folder
 
 COMMON = ["workers=0", "batch_size=2", "iters=1", "model=test_swin", *NARROW]

@@ -16,9 +16,9 @@ import pytest
 from stepsnet.cli import watching
 from stepsnet.cli.main import main
 from stepsnet.errors import RunFailed
-from stepsnet.train.callbacks import Callback, Watcher
-from stepsnet.train.loop import TrainState
+from stepsnet.train.callbacks import AnyCallback, Callback
 from stepsnet.train.recipes import RECIPES
+from stepsnet.train.trainer import Trainer
 
 QUICK = ["model=test_deit", "batch_size=64", "eval.every=0", "eval.batch_size=360"]
 
@@ -134,13 +134,13 @@ class Meddler(Callback):
     def __init__(self, action: Any) -> None:
         self.action = action
 
-    def on_step(self, state: TrainState, step: int, metrics: Mapping[str, Any]) -> None:
+    def on_step(self, trainer: Trainer, step: int, metrics: Mapping[str, Any]) -> None:
         if step == 2:
             self.action()
 
 
 def meddle(monkeypatch: pytest.MonkeyPatch, action: Any) -> None:
-    watchers: list[Watcher] = [Meddler(action)]
+    watchers: list[AnyCallback] = [Meddler(action)]
     monkeypatch.setattr(watching, "watchers", lambda: watchers)
 
 

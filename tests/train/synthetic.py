@@ -24,7 +24,7 @@ from stepsnet.tasks.base import Batch, MapDataset
 from stepsnet.train.callbacks import Callback
 from stepsnet.train.checkpoint import latest, read_optimizer, read_tensors
 from stepsnet.train.config import CheckpointConfig, EvalConfig, OptimConfig, TrainConfig, customise
-from stepsnet.train.loop import TrainState
+from stepsnet.train.trainer import Trainer
 
 CLASSES, SIZE = 5, 16
 
@@ -115,7 +115,7 @@ class At(Callback):
     def __init__(self, step: int, action: Callable[[], object]) -> None:
         self.step, self.action = step, action
 
-    def on_step(self, state: TrainState, step: int, metrics: Mapping[str, Any]) -> None:
+    def on_step(self, trainer: Trainer, step: int, metrics: Mapping[str, Any]) -> None:
         if step == self.step:
             self.action()
 

@@ -17,9 +17,8 @@ from torch import nn
 from stepsnet.errors import RunFailed, UsageError
 from stepsnet.files import explain_full_disk
 from stepsnet.train.checkpoint import Checkpoints, Weights, latest
-from stepsnet.train.distributed import Processes
-from stepsnet.train.run import resume, train
-from stepsnet.train.tensors import model_tensors
+from stepsnet.train.distributed import Processes, model_tensors
+from stepsnet.train.trainer import resume, train
 from tests.train.synthetic import At, NoisyTask, PoweredOffError, in_processes, power_off, small_config, terminate
 
 

@@ -11,10 +11,11 @@ import torch
 from stepsnet.errors import UsageError
 from stepsnet.models import VisionModel, create_model, save_model
 from stepsnet.runs.folder import METRICS, read_lines
+from stepsnet.train.build import DenseModel, model_of, preview, task_of
 from stepsnet.train.config import TrainConfig, customise
-from stepsnet.train.dense import DenseModel
+from stepsnet.train.evaluate import evaluate_run
 from stepsnet.train.recipes import get_recipe
-from stepsnet.train.run import evaluate_run, model_of, preview, resume, task_of, train
+from stepsnet.train.trainer import resume, train
 from tests.dense_models import MASK_WORDS, NARROW, SIDE, coco_folder, document, mask_folder
 from tests.train.synthetic import At, fingerprint, in_processes, terminate
 
@@ -176,5 +177,5 @@ def test_data_with_a_class_beyond_the_head_are_refused(data: Path, tmp_path: Pat
     for each in documents:
         each["categories"].append({"id": 9, "name": "new"})
     other = coco_folder(tmp_path / "other", *documents)
-    with pytest.raises(UsageError, match=r"weights.safetensors has learned the classes \['tall', 'wide'\], but the data have \['new'\]"):
+    with pytest.raises(UsageError, match=r"weights.safetensors was trained on the classes \['tall', 'wide'\], but the data have \['new'\]"):
         evaluate_run(tmp_path / "run", [f"data.root={other}"])

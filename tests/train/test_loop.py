@@ -14,8 +14,7 @@ from stepsnet.errors import RunFailed
 from stepsnet.models import load_model
 from stepsnet.runs.folder import EVALUATIONS, METRICS, read_lines
 from stepsnet.train.callbacks import Callback
-from stepsnet.train.loop import TrainState
-from stepsnet.train.run import resume, train
+from stepsnet.train.trainer import Trainer, resume, train
 from tests.train.synthetic import At, NoisyTask, PoweredOffError, fingerprint, in_processes, power_off, small_config, terminate
 
 
@@ -61,11 +60,11 @@ class Updates(Callback):
     def __init__(self) -> None:
         self.norms: list[float] = []
 
-    def on_start(self, state: TrainState) -> None:
-        self._before = torch.cat([p.detach().flatten() for p in state.model.parameters()])
+    def on_start(self, trainer: Trainer) -> None:
+        self._before = torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
 
-    def on_step(self, state: TrainState, step: int, metrics: Mapping[str, Any]) -> None:
-        now = torch.cat([p.detach().flatten() for p in state.model.parameters()])
+    def on_step(self, trainer: Trainer, step: int, metrics: Mapping[str, Any]) -> None:
+        now = torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
         self.norms.append((now - self._before).norm().item())
         self._before = now
 
@@ -147,20 +146,20 @@ class Diary(Callback):
     def __init__(self) -> None:
         self.entries: list[str] = []
 
-    def on_start(self, state: TrainState) -> None:
-        self.entries.append(f"start {state.step}")
+    def on_start(self, trainer: Trainer) -> None:
+        self.entries.append(f"start {trainer.step}")
 
-    def on_step(self, state: TrainState, step: int, metrics: Mapping[str, Any]) -> None:
+    def on_step(self, trainer: Trainer, step: int, metrics: Mapping[str, Any]) -> None:
         self.entries.append(f"step {step}")
 
-    def on_evaluate(self, state: TrainState, step: int, metrics: Mapping[str, float]) -> None:
+    def on_evaluate(self, trainer: Trainer, step: int, metrics: Mapping[str, float]) -> None:
         self.entries.append(f"evaluate {step}")
 
-    def on_checkpoint(self, state: TrainState, step: int) -> None:
+    def on_checkpoint(self, trainer: Trainer, step: int) -> None:
         self.entries.append(f"save {step}")
 
-    def on_end(self, state: TrainState) -> None:
-        self.entries.append(f"end {state.step}")
+    def on_end(self, trainer: Trainer) -> None:
+        self.entries.append(f"end {trainer.step}")
 
     def close(self) -> None:
         self.entries.append("close")
@@ -199,8 +198,8 @@ def test_layer_decay_reaches_the_optimiser(tmp_path: Path) -> None:
     shares: set[float] = set()
 
     class Look(Callback):
-        def on_start(self, state: TrainState) -> None:
-            shares.update(group["lr_share"] for group in state.optimizer.param_groups)
+        def on_start(self, trainer: Trainer) -> None:
+            shares.update(group["lr_share"] for group in trainer.optimizer.param_groups)
 
     train(small_config(tmp_path / "run", "optim.layer_decay=0.5", "iters=1"), [Look()], task=NoisyTask())
     assert shares == {0.5**k for k in range(6)}

@@ -12,10 +12,8 @@ from stepsnet.errors import UsageError
 from stepsnet.models import create_model, layer_ids
 from stepsnet.models.model import Model
 from stepsnet.train.config import OptimConfig, ScheduleConfig
-from stepsnet.train.ema import WeightAverage
-from stepsnet.train.optim import make_optimizer, parameter_groups, set_lr
-from stepsnet.train.schedule import lr_share
-from stepsnet.train.tensors import model_tensors
+from stepsnet.train.distributed import model_tensors
+from stepsnet.train.optim import WeightAverage, lr_share, make_optimizer, parameter_groups, set_lr
 
 
 def group_of(groups: list[dict[str, object]], parameter: nn.Parameter) -> dict[str, object]:

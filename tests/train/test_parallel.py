@@ -11,8 +11,9 @@ import torch
 
 from stepsnet.models import load_model
 from stepsnet.runs.folder import EVALUATIONS, METRICS, read_lines
+from stepsnet.train.build import model_of
 from stepsnet.train.checkpoint import latest, read_weights
-from stepsnet.train.run import model_of, resume, train
+from stepsnet.train.trainer import resume, train
 from tests.train.synthetic import At, NoisyTask, in_processes, small_config
 
 WORDS = ["iters=20", "batch_size=8", "optim.ema=0.9", "eval.every=10"]

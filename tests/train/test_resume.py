@@ -10,7 +10,7 @@ import pytest
 from stepsnet.data.config import DataConfig
 from stepsnet.train.config import TrainConfig, customise
 from stepsnet.train.recipes import get_recipe
-from stepsnet.train.run import resume, train
+from stepsnet.train.trainer import resume, train
 from tests.train.synthetic import At, NoisyTask, PoweredOffError, fingerprint, in_processes, power_off, small_config, terminate
 
 

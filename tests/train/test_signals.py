@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from stepsnet.runs.folder import METRICS, read_lines
 from stepsnet.train import signals
 from stepsnet.train.checkpoint import latest
-from stepsnet.train.run import train
 from stepsnet.train.signals import stop_on_signals
+from stepsnet.train.trainer import train
 from tests.train.synthetic import NoisyTask, fingerprint, free_port, in_processes, small_config
 
 

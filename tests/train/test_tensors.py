@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from stepsnet.train.tensors import like
+from stepsnet.train.distributed import like
 
 
 def test_a_moment_read_from_a_file_lies_in_memory_as_its_parameter_does() -> None:

@@ -42,7 +42,7 @@ def to_stepsnet(model: StepsTransformerForCausalLM) -> Transformer:
 
 def from_run(folder: str | Path, *, ema: bool = False) -> tuple[StepsTransformerForCausalLM, Any]:
     """Model and tokenizer of a run of `stepsnet train`, ready for `save_pretrained`."""
-    from stepsnet.train.language_run import load_language_run
+    from stepsnet.data.text.trained import load_language_run
 
     model, vocabulary = load_language_run(Path(folder), ema=ema)
     assert isinstance(model, Transformer)

@@ -29,7 +29,7 @@ def main() -> int:
     from stepsnet.research.studies.probes import probe
     from stepsnet.runs.folder import is_being_trained, is_run
     from stepsnet.train.config import TrainConfig
-    from stepsnet.train.run import resume, train
+    from stepsnet.train.trainer import resume, train
     from stepsnet.train.typed import from_dict
 
     torch.set_num_threads(1)

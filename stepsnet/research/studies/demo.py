@@ -154,7 +154,8 @@ def train_network(network: Network, seed: int, out: Path, iters: int = ITERS) ->
 
     from stepsnet.analysis import GammaRecorder
     from stepsnet.report.run import run_report
-    from stepsnet.train.run import preview, train
+    from stepsnet.train.build import preview
+    from stepsnet.train.trainer import train
 
     torch.set_num_threads(1)
     started = time.perf_counter()

@@ -15,8 +15,8 @@ from stepsnet.research.studies.results import has_null
 from stepsnet.tasks.base import Batch
 from stepsnet.train.config import TrainConfig
 from stepsnet.train.distributed import Processes, choose_device
+from stepsnet.train.evaluate import trained_model
 from stepsnet.train.loader import ValidationBatches
-from stepsnet.train.run import trained_model
 
 Measure: TypeAlias = Callable[[nn.Module, Batch], tuple[float, float]]
 

@@ -19,8 +19,8 @@ from stepsnet.errors import UsageError
 from stepsnet.research.studies.results import FAILED, Measured, ResultLines, Results, measured
 from stepsnet.research.studies.study import Cell, Size, Study
 from stepsnet.runs import folder as rundir
+from stepsnet.train.build import task_of
 from stepsnet.train.config import read_config
-from stepsnet.train.run import task_of
 from stepsnet.train.signals import stop_on_signals
 from stepsnet.train.typed import flat, to_dict
 

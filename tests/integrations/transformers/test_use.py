@@ -20,7 +20,7 @@ from stepsnet.models import create_model, load_model, save_model
 from stepsnet.models.language import Transformer
 from stepsnet.train.config import customise
 from stepsnet.train.recipes import get_recipe
-from stepsnet.train.run import train
+from stepsnet.train.trainer import train
 from tests.integrations.transformers.common import make_config, make_ids, make_model
 from tests.models.zoo import check_same
 

@@ -11,7 +11,7 @@ from stepsnet.research.paper.tables import TABLES
 from stepsnet.research.studies import settings
 from stepsnet.research.studies.registered import get_study, study_names
 from stepsnet.research.studies.study import Setting
-from stepsnet.train.run import task_of
+from stepsnet.train.build import task_of
 from stepsnet.train.typed import to_dict
 
 ALL = [(name, size) for name in study_names() for size in get_study(name).sizes]

@@ -29,7 +29,7 @@ from stepsnet.research.studies.runner import Place, collect, left, run_study
 from stepsnet.research.studies.study import Cell, Study
 from stepsnet.runs.folder import read_lines, read_result
 from stepsnet.train.config import customise
-from stepsnet.train.run import train
+from stepsnet.train.trainer import train
 from stepsnet.train.typed import to_dict
 from tests.research.studies import toy
 

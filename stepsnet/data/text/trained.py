@@ -1,0 +1,48 @@
+"""A trained language model and its vocabulary, from its run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stepsnet.data.text.tokens import TOKENIZER
+from stepsnet.data.text.vocabulary import BpeVocabulary, ByteVocabulary, Vocabulary
+from stepsnet.errors import UsageError
+from stepsnet.models import load_model
+from stepsnet.models.language import Transformer
+from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA, is_run, read_config
+
+
+def load_language_run(place: Path, *, ema: bool = False, tokenizer: Path | None = None) -> tuple[Transformer, Vocabulary]:
+    """The model in evaluation mode and its vocabulary. `place` is a run folder or a weights file."""
+    if place.is_dir():
+        read_config(place)  # raises if this is not a run
+        file = place / (WEIGHTS_EMA if ema else WEIGHTS)
+        if not file.is_file():
+            raise UsageError(
+                f"{place} has no {file.name}: it was trained without averaging (optim.ema=0)."
+                if ema and (place / WEIGHTS).is_file()
+                else f"{place} has no {file.name} yet: the run is not finished. `stepsnet resume {place}` continues it."
+            )
+    else:
+        file = place
+    model = load_model(file).eval()
+    if not isinstance(model, Transformer):
+        raise UsageError(f"{place} holds a {model.family}, which is not a language model.")
+    vocabulary = _vocabulary(place, tokenizer)
+    vocabulary.check_fits(model.vocab_size, str(place))
+    return model, vocabulary
+
+
+def _vocabulary(place: Path, tokenizer: Path | None) -> Vocabulary:
+    beside = (place if place.is_dir() else place.parent) / TOKENIZER
+    own = BpeVocabulary.load(beside) if beside.is_file() else None
+    if tokenizer is not None:
+        given = BpeVocabulary.load(tokenizer)
+        if own is not None and own.identity != given.identity:
+            raise UsageError(f"{tokenizer} is a different tokenizer from the one next to the weights, {beside}.")
+        return given
+    if own is not None:
+        return own
+    if is_run(place) and (data := read_config(place).get("data", {})).get("kind") == "tokens":
+        return BpeVocabulary.load(Path(data["root"]).expanduser() / TOKENIZER)
+    return ByteVocabulary()

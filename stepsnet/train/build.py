@@ -1,0 +1,150 @@
+"""From a configuration to its task and its model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stepsnet.cost import Cost, count_params
+from stepsnet.errors import UsageError
+from stepsnet.models import FeatureBackbone, Model, VisionModel, cost_of, create_model, load_model, load_weights
+from stepsnet.models.files import read_header
+from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA
+from stepsnet.tasks import make_task
+from stepsnet.tasks.base import DenseTask, Task
+from stepsnet.train.config import TrainConfig
+from stepsnet.train.distributed import Processes
+from stepsnet.train.loader import BatchKeys
+from stepsnet.train.typed import to_dict
+
+
+def task_of(config: TrainConfig) -> Task:
+    """The task of a configuration. Its data are read and checked here."""
+    parts = (config.task, config.data, config.augment, config.seed, config.smoothing)
+    return make_task(*parts, detect=config.detect, segment=config.segment)
+
+
+def model_of(config: TrainConfig, task: Task, device: str | None = None, *, pretrained: bool = True) -> Model:
+    """The model of a configuration and its data. Without `pretrained`, `backbone.weights` are not loaded."""
+    options: dict[str, Any] = {"plan": config.plan, "join": config.join, "macro": config.macro}
+    options |= {"drop_path_rate": config.drop_path} | task.model_kwargs() | config.model_args
+    if isinstance(task, DenseTask):
+        model: Model = _dense_model(config, task, options, device, pretrained=pretrained)
+    else:
+        model = create_model(config.model, device=device, **options)
+    if not isinstance(model, Model):
+        raise UsageError(f"{config.model} with model_args {config.model_args} is a backbone without a head, "
+                         "which cannot be trained alone.")
+    model.set_grad_checkpointing(config.grad_checkpointing)
+    return model
+
+
+def preview(config: TrainConfig) -> dict[str, Any]:
+    """What `train` would do: configuration, cost of the model, data and number of steps. Nothing is written."""
+    task = task_of(config)
+    model = model_of(config, task, "meta")
+    cost = model.closed_form() if isinstance(model, DenseModel) else cost_of(model)
+    per_epoch = BatchKeys(len(task.train), config.batch_size, config.seed, Processes()).batches_per_epoch
+    steps = {"total": config.total_steps(per_epoch), "per_epoch": per_epoch, "peak_lr": config.peak_lr}
+    costs = {"plan": model.plan, "blocks": cost.blocks, "layers": cost.layers, "params": cost.params, "macs": cost.macs}
+    named = {"name": config.model, **costs}
+    return {"config": to_dict(config), "model": named, "data": task.describe(), "steps": steps}
+
+
+class DenseModel(Model):
+    """The network of a dense task around a backbone. Blocks, plans and layers are those of the backbone."""
+
+    def __init__(self, backbone: FeatureBackbone, task: DenseTask, *, frozen_norm: bool) -> None:
+        super().__init__()
+        inner = backbone.model
+        self.family, self.plans, self.input_size = inner.family, inner.plans, inner.input_size
+        self.num_features = inner.num_features
+        self._shape = inner.closed_form()
+        self._undecayed, self._stem = inner.no_weight_decay(), inner.stem_names()
+        self._task = task
+        self.network = task.network(backbone, frozen_norm=frozen_norm)
+        (self._prefix,) = (f"{name}." for name, module in self.named_modules() if module is inner)
+        name = f"{task.name}/{inner.default_cfg['architecture']}"
+        options = {**inner.default_cfg["options"], "task": task.name, "facts": task.facts()}
+        self.default_cfg = {**inner.default_cfg, "architecture": name, "options": options}
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.network(*inputs)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """The last feature map of the backbone."""
+        return self.get_submodule(self._prefix.rpartition(".model.")[0])(x)[-1]
+
+    def no_weight_decay(self) -> set[str]:
+        return {self._prefix + name for name in self._undecayed}
+
+    def stem_names(self) -> tuple[str, ...]:
+        return tuple(self._prefix + name for name in self._stem)
+
+    def closed_form(self, input_size: tuple[int, ...] | None = None) -> Cost:  # noqa: ARG002  # the task sets the size
+        """Blocks and layers of the backbone; parameters and MACs of the whole network, for one image of the task."""
+        return Cost(self._shape.blocks, self._shape.layers, count_params(self), self._task.network_macs(self.network))
+
+    def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
+        return torch.empty(1, *(input_size or self.input_size), device="meta")
+
+
+def _dense_model(
+    config: TrainConfig, task: DenseTask, options: dict[str, Any], device: str | None, *, pretrained: bool
+) -> DenseModel:
+    """The model of a dense task, with a new backbone or, with `pretrained`, the one of `backbone.weights`."""
+    from stepsnet.dense.maps import deepest_of_each_resolution
+
+    weights = config.backbone.weights if pretrained and device is None else ""
+    model: Model
+    if weights:
+        model = load_model(_weights_file(weights), drop_path_rate=config.drop_path)
+        name, plan = model.default_cfg["architecture"], model.plan
+        if name != config.model:
+            raise UsageError(f"backbone.weights={weights} is a {name}, not a {config.model}; "
+                             f"give model={name} or other weights.")
+        wanted = create_model(config.model, device="meta", **options).plan
+        if wanted != plan:
+            raise UsageError(f"backbone.weights={weights} has the plan '{plan}', but the run '{wanted}'; "
+                             f"give plan='{plan}'.")
+    else:
+        model = create_model(config.model, device=device, **options)
+    if not isinstance(model, VisionModel):
+        raise UsageError(f"{config.model} takes text; {task.name} needs a model that takes images.")
+    backbone = FeatureBackbone(model, deepest_of_each_resolution(model.feature_info.reduction()))
+    frozen = config.backbone.frozen_norm
+    with torch.device(device or torch.get_default_device()):
+        return DenseModel(backbone, task, frozen_norm=bool(config.backbone.weights) if frozen is None else frozen)
+
+
+def load_dense_weights(model: Model, task: DenseTask, weights: Path) -> None:
+    """Load the weights of a run of the same task. Data with other classes than the run's are an error."""
+    learned, given = read_facts(weights), task.facts()
+    for key in ("classes", "category_ids"):
+        if learned.get(key) != given.get(key):
+            beyond = [value for value in given.get(key, []) if value not in learned.get(key, [])] or given.get(key)
+            raise UsageError(f"{weights} was trained on the {key} {learned.get(key)}, but the data have {beyond}.")
+    load_weights(model, weights)
+
+
+def read_facts(weights: Path) -> dict[str, Any]:
+    """The facts about the task, class names above all, in the header of a weights file."""
+    facts = json.loads(read_header(weights).get("options", "{}")).get("facts")
+    if not isinstance(facts, dict):
+        raise UsageError(f"{weights} does not name its classes.")
+    return facts
+
+
+def _weights_file(given: str) -> Path:
+    """The file, or the weights in the run folder: averaged ones first."""
+    path = Path(given).expanduser()
+    if not path.is_dir():
+        return path
+    for name in (WEIGHTS_EMA, WEIGHTS):
+        if (path / name).is_file():
+            return path / name
+    raise UsageError(f"backbone.weights={given} is a folder without {WEIGHTS}; is the run finished?")
