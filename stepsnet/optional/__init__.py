@@ -38,7 +38,8 @@ class TorchvisionFinder:
 
     @classmethod
     def install(cls) -> None:
-        sys.meta_path.insert(0, cls())
+        if not any(isinstance(finder, cls) for finder in sys.meta_path):
+            sys.meta_path.insert(0, cls())
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
         if name != "torchvision":

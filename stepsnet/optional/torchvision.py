@@ -19,7 +19,7 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from stepsnet.optional import require
+from stepsnet.optional import TorchvisionFinder, require
 
 DECLARED = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -52,13 +52,12 @@ def import_torchvision() -> ModuleType:
     if "torchvision" in sys.modules:
         return sys.modules["torchvision"]
     _forget_torchvision()  # submodules of an earlier failed import have recorded that there are no operators
-    package = importlib.util.find_spec("torchvision")
-    with operators(Path(package.origin).parent) if package and package.origin else nullcontext():
-        try:
-            return require("torchvision", extra="vision")
-        except BaseException:
-            _forget_torchvision()
-            raise
+    TorchvisionFinder.install()
+    try:
+        return require("torchvision", extra="vision")
+    except BaseException:
+        _forget_torchvision()
+        raise
 
 
 @contextmanager

@@ -23,8 +23,9 @@ torch.library.register_fake("torchvision::nms")(lambda dets, scores, iou_thresho
 
 
 def run(code: str, *search: Path) -> subprocess.CompletedProcess[str]:
-    """Run `code` in a new interpreter that looks for packages in `search` first."""
+    """Run `code` in a new interpreter that looks for packages in `search` first, without what set-up added to .venv."""
     path = f"import sys\nsys.path[:0] = {[str(folder) for folder in search]!r}\n"
+    path += "sys.meta_path[:] = [each for each in sys.meta_path if type(each).__name__ != 'TorchvisionFinder']\n"
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", path + code], capture_output=True, text=True, timeout=120, check=False
     )
@@ -105,3 +106,8 @@ def test_the_error_for_a_missing_torchvision_names_the_extra() -> None:
     hidden += "PathFinder.find_spec = lambda name, *rest: None if name == 'torchvision' else find(name, *rest)\n"
     message = "torchvision is not installed, and this needs it: pip install 'stepsnet[vision]'"
     assert message in run(hidden + IMPORT + "import_torchvision()").stderr
+
+
+def test_a_plain_import_works_once_the_finder_is_installed(fake: Path) -> None:
+    code = "from stepsnet.optional import TorchvisionFinder\nTorchvisionFinder.install()\nassert 'torch' not in sys.modules\n"
+    assert answer(code + "import torchvision\nprint(torchvision.__name__)", fake) == "torchvision"
