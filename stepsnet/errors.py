@@ -1,4 +1,4 @@
-"""The two exceptions that the command line prints as one sentence, without a traceback."""
+"""The two exceptions that the command line prints as one sentence, without a traceback; and suggestions for them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ class RunFailed(RuntimeError):  # noqa: N818  (it names an event, as KeyboardInt
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
-    """The known words most similar to `word`, as the end of a sentence: "; nearest: a, b", or an empty string."""
-    close = difflib.get_close_matches(word, list(known), n=count, cutoff=0.4)
-    return f"; nearest: {', '.join(close)}" if close else ""
+    """The known words most similar to `word`, as the end of a sentence: "; nearest: a, b", or an empty string.
+
+    Similar spellings come first, then words that contain it: "clip" finds "optim.clip".
+    """
+    words = list(known)
+    close = difflib.get_close_matches(word, words, n=count, cutoff=0.6)
+    containing = [other for other in words if len(word) > 2 and word in other]
+    found = list(dict.fromkeys([*close, *containing]))[:count]
+    return f"; nearest: {', '.join(found)}" if found else ""

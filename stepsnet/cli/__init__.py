@@ -1,1 +1,1 @@
-"""The command line: thin, one file per command. Nobody imports this room, and no module in it imports torch before it runs."""
+"""The command line: one file per command. No other package imports it; commands import torch only when they run."""

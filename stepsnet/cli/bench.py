@@ -7,10 +7,16 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from stepsnet.cli.console import print_json, print_table, progress
+from stepsnet.cli.resolve import find_model, weights_file
+from stepsnet.errors import UsageError
+from stepsnet.report.table import Column, Table
+
 SUMMARY = "measure speed and memory side by side: against timm, the plain baseline, other runtimes, over depth"
 DESCRIPTION = """\
-Measures models in one process, in turns (A B C, B C A, …), after a warm-up, and prints the ratio first: how many times as fast as the
-reference, median over the rounds, with its lower quartile. Also the achieved share of this machine's fastest matrix product.
+Measures models in one process, in turns (A B C, B C A, …), after a warm-up. The first figure is the ratio to the
+speed of the reference: the median over the rounds, with its lower quartile. Another is the share of the speed of this
+machine's fastest matrix product.
 
   speed   MODELS against --against (the first rival is the reference), or several models against the first of them
   memory  growth of total memory from the first --batch to the last (Figure 6d), and the exact bytes saved for backward
@@ -25,15 +31,15 @@ reference, median over the rounds, with its lower quartile. Also the achieved sh
   stepsnet bench depth deit_tiny steps_deit_tiny --mode training
   stepsnet bench depth --table 5b --out bench/table5b
 
-A model is a name of `stepsnet models`, a run's folder or a saved file. Rivals: timm (the same network with the same weights), baseline
-(the plain network a Steps model is registered beside), eager (the same model in fp32, untouched), onnxruntime and openvino (the same
-model, exported). An otherwise idle machine gives the narrowest quartiles."""
+A model is a name of `stepsnet models`, a run's folder or a saved file. Rivals: timm (the same network with the same
+weights), baseline (the plain network that belongs to a Steps model), eager (the same model in fp32, not compiled),
+onnxruntime and openvino (the same model, exported). Quartiles are narrowest on a machine that is otherwise idle."""
 
 FEWEST_ROUNDS = 7
 RIVALS = ("timm", "baseline", "eager", "onnxruntime", "openvino")
 ONLY_FOR = {
-    "against": ("speed",), "dtype": ("speed",), "compile": ("speed",), "fold": ("speed",), "channels_last": ("speed",), "alike": ("speed",),
-    "depths": ("depth",), "widths": ("depth",), "table": ("depth",), "rounds": ("speed", "depth"),
+    "against": ("speed",), "dtype": ("speed",), "compile": ("speed",), "fold": ("speed",), "channels_last": ("speed",),
+    "alike": ("speed",), "depths": ("depth",), "widths": ("depth",), "table": ("depth",), "rounds": ("speed", "depth"),
 }  # fmt: skip
 DEFAULT_BATCH = {"speed": [8], "memory": [32, 64], "depth": [4]}
 DEFAULT_MODE = {"speed": ["inference"], "memory": ["training"], "depth": ["inference"]}
@@ -42,28 +48,32 @@ DEFAULT_ROUNDS = 9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("speed", "memory", "depth"), help="what to measure")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="names, run folders or saved files")
-    parser.add_argument("--against", nargs="+", choices=RIVALS, metavar="RIVAL", help=", ".join(RIVALS) + "; the first is the reference")
-    parser.add_argument("--batch", nargs="+", type=int, metavar="N", help="batch sizes (default: 8; memory 32 64; depth 4)")
-    parser.add_argument("--mode", nargs="+", choices=("inference", "training"), help="default: inference; memory: training")
-    parser.add_argument("--dtype", nargs="+", choices=("fp32", "bf16"), help="precisions (default: fp32); training in bf16 is by autocast")
-    parser.add_argument("--rounds", type=int, metavar="N", help=f"at least {FEWEST_ROUNDS} (default: {DEFAULT_ROUNDS})")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of torch (default: what it uses)")
-    parser.add_argument("--compile", action="store_true", help="ours compiled, block by block")
-    parser.add_argument("--fold", action="store_true", help="ours with batch norms folded into convolutions (inference)")
-    parser.add_argument("--channels-last", action="store_true", help="ours in channels-last memory")
-    parser.add_argument("--alike", action="store_true", help="--compile, --fold and --channels-last for timm's model, too")
-    parser.add_argument("--depths", nargs="*", type=int, metavar="N", help="`depth`: blocks (default: 12 24 48 96 192; nothing: none)")
-    parser.add_argument("--widths", nargs="*", type=int, metavar="N", help="`depth`: widths (default: 192 384 768; nothing: none)")
-    parser.add_argument("--table", choices=("5a", "5b"), help="`depth`: the paper's networks of fixed width (5a) or fixed FLOPs (5b)")
-    parser.add_argument("--out", metavar="DIR", help="write result.json, figures and report.html there")
-    parser.add_argument("--json", action="store_true", help="print one object instead of tables")
+    add = parser.add_argument
+    add("what", choices=("speed", "memory", "depth"), help="what to measure")
+    add("models", nargs="*", metavar="MODEL", help="names, run folders or saved files")
+    rivals = ", ".join(RIVALS) + "; the first is the reference"
+    add("--against", nargs="+", choices=RIVALS, metavar="RIVAL", help=rivals)
+    add("--batch", nargs="+", type=int, metavar="N", help="batch sizes (default: 8; memory 32 64; depth 4)")
+    add("--mode", nargs="+", choices=("inference", "training"), help="default: inference; memory: training")
+    precisions = "precisions (default: fp32); bf16 training uses autocast"
+    add("--dtype", nargs="+", choices=("fp32", "bf16"), help=precisions)
+    add("--rounds", type=int, metavar="N", help=f"at least {FEWEST_ROUNDS} (default: {DEFAULT_ROUNDS})")
+    add("--threads", type=int, metavar="N", help="threads of torch (default: as torch chooses)")
+    add("--compile", action="store_true", help="compile our model, block by block")
+    add("--fold", action="store_true", help="fold batch norms of our model into convolutions (inference)")
+    add("--channels-last", action="store_true", help="our model in channels-last memory")
+    add("--alike", action="store_true", help="apply --compile, --fold and --channels-last to timm's model too")
+    depths = "`depth`: numbers of blocks (default: 12 24 48 96 192; without a number: none)"
+    add("--depths", nargs="*", type=int, metavar="N", help=depths)
+    widths = "`depth`: widths (default: 192 384 768; without a number: none)"
+    add("--widths", nargs="*", type=int, metavar="N", help=widths)
+    tables = "`depth`: the paper's networks of fixed width (5a) or fixed FLOPs (5b)"
+    add("--table", choices=("5a", "5b"), help=tables)
+    add("--out", metavar="DIR", help="write result.json, figures and report.html there")
+    add("--json", action="store_true", help="print one object instead of tables")
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.cli.console import print_json
-    from stepsnet.cli.numbers import print_table
     from stepsnet.report.bench_tables import findings, machine_line, tables_of, timed_lines
     from stepsnet.research.bench import threads
 
@@ -80,7 +90,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print("\n".join([*findings(document), ""]))
     for table in tables_of(document):
-        print_table(table.columns, table.rows, left=table.left)
+        # The first column says what a row is about: it may wrap, but is never left out.
+        named = enumerate(table.columns)
+        kinds = [Column(title, "name" if index in table.left else "number") for index, title in named]
+        print_table(Table((Column(table.columns[0], "text", 0), *kinds[1:]), table.rows))
     print("\n".join([machine_line(document), *timed_lines(document)]))
     if report is not None:
         print(f"Figures and tables: {report}")
@@ -88,41 +101,42 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """What does not go together, before anything is computed; and the defaults of each kind of measurement."""
-    from stepsnet.errors import UsageError
-
+    """Refuse options that exclude each other, and fill in the defaults of each kind of measurement."""
     for option, kinds in ONLY_FOR.items():
         if getattr(args, option) not in (None, False) and args.what not in kinds:
-            raise UsageError(f"--{option.replace('_', '-')} is for `stepsnet bench {' and '.join(kinds)}`, not for {args.what}.")
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} is for `stepsnet bench {' and '.join(kinds)}`, not for {args.what}.")
     chosen = [*args.models, *(f"--{option}" for option in ("depths", "widths") if getattr(args, option) is not None)]
     if args.table and chosen:
-        raise UsageError(f"--table {args.table} names its models, depths and widths itself; leave out {', '.join(chosen)}.")
+        raise UsageError(f"--table {args.table} sets models, depths and widths; leave out {', '.join(chosen)}.")
     args.models = args.models or DEFAULT_MODELS.get(args.what, [])
     if not args.models:
-        raise UsageError(f"stepsnet bench {args.what} needs at least one model, such as steps_deit_tiny; `stepsnet models` lists them all.")
+        example = "such as steps_deit_tiny; `stepsnet models` lists them all"
+        raise UsageError(f"stepsnet bench {args.what} needs at least one model, {example}.")
     args.batch, args.mode = args.batch or DEFAULT_BATCH[args.what], args.mode or DEFAULT_MODE[args.what]
     args.dtype, args.rounds = args.dtype or ["fp32"], DEFAULT_ROUNDS if args.rounds is None else args.rounds
     if args.rounds < FEWEST_ROUNDS:
         raise UsageError(f"--rounds {args.rounds} is too few for quartiles; give at least {FEWEST_ROUNDS}.")
     if min(args.batch) < 1 or (args.threads is not None and args.threads < 1):
-        raise UsageError("--batch and --threads count from 1.")
+        raise UsageError("--batch and --threads must be at least 1.")
     if args.what == "memory" and len(args.batch) < 2:
         raise UsageError(f"--batch {args.batch[0]} alone shows no growth; give two sizes, as --batch 32 64.")
     if args.what == "depth" and len(args.batch) > 1:
         raise UsageError(f"`stepsnet bench depth` has one batch size; choose one of {', '.join(map(str, args.batch))}.")
     if args.fold and "training" in args.mode:
-        raise UsageError("--fold is for inference: a batch norm folded into its convolution no longer learns; leave out --mode training.")
+        raise UsageError("--fold is for inference: a folded batch norm cannot be trained; leave out --mode training.")
     if args.alike and "timm" not in (args.against or ()):
-        raise UsageError("--alike readies timm's model as ours: it needs --against timm.")
+        raise UsageError("--alike prepares timm's model like ours: it needs --against timm.")
     if args.out and Path(args.out).exists() and not Path(args.out).is_dir():
-        raise UsageError(f"--out {args.out} is a file, but names a folder, for several files.")
+        raise UsageError(f"--out {args.out} is a file, but must be a folder.")
 
 
 def command_line(args: argparse.Namespace) -> str:
-    """The command that measures the same again, defaults written out."""
+    """The command that repeats the measurement, with all defaults."""
     words = ["stepsnet", "bench", args.what, *(args.models if not args.table else [])]
     for option, value in vars(args).items():
-        if option in ("what", "models", "json", "out") or value in (None, False) or args.what not in ONLY_FOR.get(option, (args.what,)):
+        applies = args.what in ONLY_FOR.get(option, (args.what,))
+        if option in ("what", "models", "json", "out") or value in (None, False) or not applies:
             continue
         words.append(f"--{option.replace('_', '-')}")
         words += [] if value is True else [str(item) for item in (value if isinstance(value, list) else [value])]
@@ -130,14 +144,12 @@ def command_line(args: argparse.Namespace) -> str:
 
 
 def _speed(args: argparse.Namespace) -> dict[str, Any]:
-    from stepsnet.cli.console import progress
-    from stepsnet.cli.subjects import find_model
     from stepsnet.research.bench import SpeedSettings, run_speed
 
     models = {word: find_model(word) for word in dict.fromkeys(args.models)}
     settings = SpeedSettings(
-        against=tuple(args.against or ()), batches=tuple(args.batch), modes=tuple(args.mode), dtypes=tuple(args.dtype), rounds=args.rounds,
-        compile=args.compile, fold=args.fold, channels_last=args.channels_last, alike=args.alike,
+        against=tuple(args.against or ()), batches=tuple(args.batch), modes=tuple(args.mode), dtypes=tuple(args.dtype),
+        rounds=args.rounds, compile=args.compile, fold=args.fold, channels_last=args.channels_last, alike=args.alike,
     )  # fmt: skip
     with progress("timing", settings.count_passes(len(models)), "passes") as bar:
         document = run_speed(models, settings, tick=bar.advance)
@@ -147,8 +159,6 @@ def _speed(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _memory(args: argparse.Namespace) -> dict[str, Any]:
-    from stepsnet.cli.console import progress
-    from stepsnet.cli.subjects import weights_file
     from stepsnet.research.bench import Subject, run_memory
 
     subjects = [Subject(word, weights_file(word)) for word in dict.fromkeys(args.models)]
@@ -157,7 +167,6 @@ def _memory(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _depth(args: argparse.Namespace) -> dict[str, Any]:
-    from stepsnet.cli.console import progress
     from stepsnet.research.bench import run_growth, run_rows
     from stepsnet.research.bench.growth import DEPTHS, WIDTHS
     from stepsnet.research.paper import TABLES
@@ -169,19 +178,21 @@ def _depth(args: argparse.Namespace) -> dict[str, Any]:
         passes = len(args.mode) * sum(map(len, rows.values())) * (args.rounds + 1)
         with progress("timing", passes, "passes") as bar:
             return run_rows(rows, modes=args.mode, batch=args.batch[0], rounds=args.rounds, tick=bar.advance)
-    depths, widths = (DEPTHS if args.depths is None else args.depths), (WIDTHS if args.widths is None else args.widths)
+    depths = DEPTHS if args.depths is None else args.depths
+    widths = WIDTHS if args.widths is None else args.widths
     passes = len(args.models) * len(args.mode) * (len(depths) + len(widths)) * (args.rounds + 1)
     with progress("timing", passes, "passes") as bar:
         return run_growth(
-            args.models, depths=depths, widths=widths, modes=args.mode, batch=args.batch[0], rounds=args.rounds, tick=bar.advance
-        )
+            args.models, depths=depths, widths=widths, modes=args.mode, batch=args.batch[0], rounds=args.rounds,
+            tick=bar.advance,
+        )  # fmt: skip
 
 
 MEASURES = {"speed": _speed, "memory": _memory, "depth": _depth}
 
 
 def printed_accuracy() -> dict[str, float]:
-    """Top-1 of every model the paper prints one for, under the settings we register."""
+    """The paper's top-1 accuracy of every registered model that has one."""
     from stepsnet.research.paper import TABLES
 
     rows = [row for name in ("table1", "table5a", "table5b") for row in TABLES[name].rows]

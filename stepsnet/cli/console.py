@@ -1,77 +1,146 @@
-"""What the commands say and how: results on standard output, progress on standard error and only where somebody can watch it."""
+"""How commands print: results on standard output, progress on standard error."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Iterator
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from stepsnet.files import finite
+from stepsnet.report.table import Table
 
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LARGEST_SEED = 2**63 - 1
+PIPE_WIDTH = 120
+SECONDS_BETWEEN_LINES = 10.0
+"""Where standard error is not a terminal: the time to the first line of progress, and the shortest time between two."""
 
 
 def print_json(value: Any) -> None:
-    """Print `value` as JSON that any parser reads: a NaN or an infinity, which JSON does not know, becomes null."""
+    """Print `value` as strict JSON: NaN and infinities become null."""
     print(json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-class Bar(Protocol):
-    """A running progress bar."""
+def print_table(table: Table) -> None:
+    """Print `table` as wide as the terminal; in a file or a pipe at most `PIPE_WIDTH` wide."""
+    width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
+    print(table.text(width, bold=sys.stdout.isatty()) + "\n")
+
+
+def million(count: float) -> str:
+    """5.72 M, 4.61 G."""
+    return f"{count / 1e6:.2f} M" if count < 1e9 else f"{count / 1e9:.2f} G"
+
+
+def format_cost(figures: Mapping[str, Any]) -> list[str]:
+    """Blocks, layers, parameters, MACs."""
+    return [str(figures["blocks"]), str(figures["layers"]), million(figures["params"]), million(figures["macs"])]
+
+
+def format_metrics(metrics: Mapping[str, float | None]) -> str:
+    """loss 1.234, top1 0.567. Values that were not finite, and are None in the files, are left out."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if value is not None)
+
+
+def clock(seconds: float) -> str:
+    """1:02:03, or 2:03 below an hour."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def seed(word: str) -> int:
+    """The type of `--seed` for argparse."""
+    if not word.isdecimal() or int(word) > LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"{word} is not a whole number from 0 to 2^63 - 1")
+    return int(word)
+
+
+def say(line: str) -> None:
+    """Print a line on standard error. While a bar is drawn there, it appears above the bar."""
+    print(line, file=sys.stderr, flush=True)
+
+
+class Bar:
+    """The progress of one task: how much is done, a note, the rate and the time left.
+
+    On a terminal it is drawn as a bar. Elsewhere it is a line, after ten seconds and then ever less often, also while
+    nothing advances. `unit` is what `total` and `advance` count; without it no rate is shown.
+    """
+
+    def __init__(
+        self, description: str, total: float | None, unit: str, *, on: Console | None = None, done: float = 0
+    ) -> None:
+        self.description, self.total, self.unit, self.done, self.note = description, total, unit, done, ""
+        self._started, self._closed = time.monotonic(), threading.Event()
+        self._steady: tuple[float, float] | None = None  # time and amount after the first advance, the warm-up
+        self._drawn = sys.stderr.isatty() if on is None else on.is_terminal
+        if self._drawn:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            text = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[text]}")]
+            self._bars = Progress(text[0], BarColumn(), text[1], console=on or Console(stderr=True))
+            self._task = self._bars.add_task(description, total=total, completed=done, text="")
+            self._bars.start()
+        else:
+            self._lines = threading.Thread(target=self._print_lines, daemon=True)
+            self._lines.start()
 
     def advance(self, amount: float = 1, note: str | None = None) -> None:
-        """Say that `amount` more is done; `note` ("loss 2.31") replaces the text at the end of the line."""
+        """Count `amount` more; `note` ("loss 2.31") replaces the last one."""
+        self.done += amount
+        self.note = self.note if note is None else note
+        self._steady = self._steady or (time.monotonic(), self.done)
+        if self._drawn:
+            self._bars.update(self._task, completed=self.done, text=self._figures())
+
+    def print_line(self) -> None:
+        """Print the present state as a line, unless the bar is drawn."""
+        if not self._drawn:
+            say(f"{self.description} {self._figures()}")
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._drawn:
+            self._bars.stop()
+        else:
+            self._lines.join()
+
+    def _print_lines(self) -> None:
+        wait = SECONDS_BETWEEN_LINES
+        while not self._closed.wait(wait):
+            self.print_line()
+            wait = max(SECONDS_BETWEEN_LINES, (time.monotonic() - self._started) / 10)
+
+    def _figures(self) -> str:
+        """12/40  loss 2.31  3.1 models/s  0:09 left."""
+        now = time.monotonic()
+        since, before = self._steady or (now, self.done)
+        speed = (self.done - before) / (now - since) if now > since else 0.0
+        count = f"{self.done:,.0f}" + ("" if self.total is None else f"/{self.total:,.0f}")
+        digits = 0 if speed >= 100 else 1 if speed >= 1 else 2
+        rate = f"{speed:,.{digits}f} {self.unit}/s" if self.unit and speed else ""
+        left = None if self.total is None or not speed else max(0.0, self.total - self.done) / speed
+        end = f"{clock(now - self._started)} passed" if left is None else f"{clock(left)} left"
+        return "  ".join(part for part in (count, self.note, rate, end) if part)
 
 
 @contextmanager
-def progress(description: str, total: float | None = None, unit: str = "steps", *, on: Console = errors) -> Iterator[Bar]:
-    """Show a bar with the rate in `unit` a second and the time left. Silent where `on` is not a terminal.
-
-    `total` and the amounts given to `advance` count the unit, so a bar of images advances by the size of a batch. Without a
-    total the bar only shows that something moves, and how fast.
-    """
-    if not on.is_terminal:
-        yield _Silent()
-        return
-    columns: list[ProgressColumn] = [
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _Rate(unit),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True), TextColumn("{task.fields[note]}"),
-    ]
-    with Progress(*columns, console=on) as bars:
-        yield _Shown(bars, bars.add_task(description, total=total, note=""))
-
-
-class _Silent:
-    def advance(self, amount: float = 1, note: str | None = None) -> None:
-        """Nobody is watching."""
-
-
-class _Shown:
-    def __init__(self, bars: Progress, task: TaskID) -> None:
-        self._bars, self._task = bars, task
-
-    def advance(self, amount: float = 1, note: str | None = None) -> None:
-        if note is not None:
-            self._bars.update(self._task, note=note)
-        self._bars.advance(self._task, amount)
-
-
-class _Rate(ProgressColumn):
-    """How many units a second: 0.31, 48.2, 1,204."""
-
-    def __init__(self, unit: str) -> None:
-        super().__init__()
-        self._unit = unit
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        if speed is None:
-            return Text("")
-        digits = 0 if speed >= 100 else 1 if speed >= 1 else 2
-        return Text(f"{speed:,.{digits}f} {self._unit}/s")
+def progress(
+    description: str, total: float | None = None, unit: str = "steps", *, on: Console | None = None
+) -> Iterator[Bar]:
+    """A `Bar` while the body runs. `total` and `advance` count the unit: a bar of images advances by the batch size."""
+    bar = Bar(description, total, unit, on=on)
+    try:
+        yield bar
+    finally:
+        bar.close()

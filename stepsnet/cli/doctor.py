@@ -9,40 +9,43 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepsnet.cli.console import print_json, print_table, progress, seed
+from stepsnet.cli.resolve import load_with_inputs
+from stepsnet.report.table import Column, Table
+
 if TYPE_CHECKING:
     from stepsnet.analysis.doctor import Diagnosis
     from stepsnet.integrations.foreign import Loaded
 
 SUMMARY = "examine a model or a run: shortcut, gradients, depth, joins, and what to change"
 DESCRIPTION = """\
-Looks into a model and says where its shortcut degrades, where gradients vanish or explode, whether its depth and width are
-used, and what to change: each finding with its number, the rule it broke, and a command. A run is examined on its own
-validation data, training curve included; anything else on random inputs.
+Measures a model and reports where its shortcut degrades, where gradients vanish or explode, whether its depth and
+width are used, and what to change. Each finding has a number, the rule it breaks, and a command. A run is measured on
+its own validation data, and its training curve is checked too; anything else is measured on random inputs.
 
   stepsnet doctor runs/first                     a run, finished or not
   stepsnet doctor runs/first --html doctor.html  with figures, in one file
   stepsnet doctor steps_deit_tiny                a model as it is initialised
   stepsnet doctor weights.safetensors            a saved one
-  stepsnet doctor timm:vit_tiny_patch16_224      one of timm's, as initialised
-  stepsnet doctor hf:gpt2                        one of transformers', as initialised; hf:FOLDER with its weights
+  stepsnet doctor timm:vit_tiny_patch16_224      a model of timm, as initialised
+  stepsnet doctor hf:gpt2                        a model of transformers, as initialised; hf:FOLDER with its weights
 
-The answer is 0 however ill the model is; --strict leaves with 1 where there is more than notes."""
+Exits with 0; with --strict, exits with 1 if there are warnings or severe findings."""
 
 SHOWN_BLOCKS = 16
 STYLES = {"severe": "bold red", "warning": "bold yellow", "note": "bold"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="a model of `stepsnet models`, a run's folder, a saved file, timm:NAME or hf:FOLDER_OR_TYPE")
-    parser.add_argument("--html", metavar="FILE", help="write a self-contained page with figures there")
-    parser.add_argument("--json", action="store_true", help="print one object instead of the page")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights and random inputs (default: 0)")
-    parser.add_argument("--strict", action="store_true", help="leave with exit code 1 if there is more than notes")
+    add = parser.add_argument
+    add("model", help="a name of `stepsnet models`, a run's folder, a saved file, timm:NAME or hf:FOLDER_OR_TYPE")
+    add("--html", metavar="FILE", help="write a self-contained page with figures there")
+    add("--json", action="store_true", help="print one object instead of text")
+    add("--seed", type=seed, default=0, metavar="N", help="of initial weights and random inputs (default: 0)")
+    add("--strict", action="store_true", help="exit with 1 if there are warnings or severe findings")
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.cli.console import print_json, progress
-    from stepsnet.cli.models_or_runs import load_any
     from stepsnet.report.doctor import write_doctor_page
     from stepsnet.report.html import check_place
     from stepsnet.runs.folder import is_run
@@ -52,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
     place = Path(args.model).expanduser()
     folder = place if is_run(place) else None
     with progress("examining", 2, "parts") as bar:
-        patient = load_any(args.model, args.seed)
+        loaded = load_with_inputs(args.model, args.seed)
         bar.advance(note="measuring")
-        diagnosis, curves = examine(patient, folder)
+        diagnosis, curves = examine(loaded, folder)
         bar.advance()
     document = diagnosis.to_json()
     if args.html:
@@ -62,13 +65,13 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(document)
     else:
-        _print(diagnosis, patient.trained)
+        _print(diagnosis, loaded.trained)
         if args.html:
             print(f"Figures and every block: {args.html}")
     return 1 if args.strict and not diagnosis.healthy else 0
 
 
-def examine(patient: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, list[dict[str, Any]]]]:
+def examine(loaded: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, list[dict[str, Any]]]]:
     """The diagnosis of a model, or of the run in `folder`, and the lines of the run's files."""
     from stepsnet.analysis.doctor import diagnose
     from stepsnet.analysis.doctor_curves import judge_curves
@@ -77,22 +80,22 @@ def examine(patient: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, 
     from stepsnet.train.config import read_config
 
     def advise(changes: Mapping[str, str]) -> str:
-        return _for_model(patient, changes) if folder is None else _for_run(folder, changes)
+        return _for_model(loaded, changes) if folder is None else _for_run(folder, changes)
 
     clip = 0.0 if folder is None else read_config(folder).optim.clip
     diagnosis = diagnose(
-        patient.model, *patient.inputs, loss=patient.loss, name=patient.name, weights=patient.weights, data=patient.data,
-        trained=patient.trained, clip=clip, advise=advise,
+        loaded.model, *loaded.inputs, loss=loaded.loss, name=loaded.name, weights=loaded.weights, data=loaded.data,
+        trained=loaded.trained, clip=clip, advise=advise,
     )  # fmt: skip
     if folder is None:
         return diagnosis, {}
     curves = {name: read_lines(folder / f"{name}.jsonl") for name in ("metrics", "eval", "gamma")}
-    more = judge_curves(curves["metrics"], curves["eval"], curves["gamma"], clip=clip, design=design_of(patient.model))
+    more = judge_curves(curves["metrics"], curves["eval"], curves["gamma"], clip=clip, design=design_of(loaded.model))
     return diagnosis.with_findings(more, advise), curves
 
 
 def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
-    """The command that trains the same once more with the changes; what the run itself had changed of its recipe stays."""
+    """The command that repeats the run with `changes`; keys that the run itself had changed from its recipe stay."""
     from stepsnet.files import read_json
     from stepsnet.runs.folder import ENVIRONMENT
     from stepsnet.train.config import read_config
@@ -101,29 +104,32 @@ def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
 
     config = read_config(folder)
     names = {"clip": "optim.clip"} | {key: f"model_args.{key}" for key in ("residual", "embed_dim", "depth", "depths")}
-    new = {names.get(key, key): value or f"{config.lr / 3:.2g}" for key, value in changes.items()}  # "lr" without a value: lower
+    lower = f"{config.lr / 3:.2g}"  # for lr, which comes without a value
+    new = {names.get(key, key): value or lower for key, value in changes.items()}
     if config.recipe not in RECIPES:
         return "with " + " ".join(f"{key}={value}" for key, value in new.items())
     usual, own = flat(to_dict(get_recipe(config.recipe))), flat(to_dict(config))
-    unsaid = ["out", "recipe", "epochs" if config.epochs is None else "iters"]  # of the two lengths, one takes the other's place
-    kept = {key: "none" if value is None else value for key, value in own.items() if key not in unsaid and usual.get(key) != value}
+    implied = ["out", "recipe", "epochs" if config.epochs is None else "iters"]  # one length replaces the other
+    changed = {key: value for key, value in own.items() if key not in implied and usual.get(key) != value}
+    kept = {key: "none" if value is None else value for key, value in changed.items()}
     processes = read_json(folder / ENVIRONMENT).get("processes", 1)
     start = "stepsnet" if config.parallel == "none" else f"torchrun --nproc-per-node {processes} -m stepsnet"
-    return " ".join([start, "train", config.recipe, *(f"{key}={_in_shell(value)}" for key, value in (kept | new).items())])
+    words = (f"{key}={_in_shell(value)}" for key, value in (kept | new).items())
+    return " ".join([start, "train", config.recipe, *words])
 
 
 def _in_shell(value: Any) -> str:
-    """A word that a shell takes as it is, in double quotes where it would not."""
+    """A word for a shell, in double quotes if it needs them."""
     word = str(value)
     return word if shlex.quote(word) == word else '"' + re.sub(r'([\\"$`])', r"\\\1", word) + '"'
 
 
-def _for_model(patient: Loaded, changes: Mapping[str, str]) -> str:
-    """The call that makes the same model with the changes."""
+def _for_model(loaded: Loaded, changes: Mapping[str, str]) -> str:
+    """The call that makes the same model with `changes`."""
     from stepsnet.analysis.doctor_rules import advise_in_python
     from stepsnet.models import get_variant
 
-    made_from = getattr(patient.model, "default_cfg", {}) if patient.family else {}
+    made_from = getattr(loaded.model, "default_cfg", {}) if loaded.family else {}
     if not made_from or not changes.keys().isdisjoint(("clip", "lr")):
         return advise_in_python(changes)
     name, usual = made_from["architecture"], get_variant(made_from["architecture"]).options
@@ -133,46 +139,50 @@ def _for_model(patient: Loaded, changes: Mapping[str, str]) -> str:
 
 
 def _in_python(value: Any) -> str:
-    """A word in quotes; a number, or a list of them, as it is written."""
+    """A word in quotes; a number or a list as it is."""
     if isinstance(value, str) and not (value.isdigit() or value.startswith("[")):
         return f'"{value}"'
     return str(value)
 
 
 def _print(diagnosis: Diagnosis, trained: bool | None) -> None:
+    from rich.console import Console
     from rich.text import Text
 
-    from stepsnet.cli.console import console
-
+    console = Console(highlight=False)
     console.print(Text(f"{diagnosis.name}: {diagnosis.weights}"), soft_wrap=True)
-    console.print(Text(f"Looked at with {diagnosis.data}."), soft_wrap=True)
+    console.print(Text(f"Measured on {diagnosis.data}."), soft_wrap=True)
     if trained is False:
-        console.print("A γ near 1 before training promises nothing: its first steps decide. Examine a run for that.", soft_wrap=True)
+        console.print("γ near 1 before training says little about training; examine a run for that.", soft_wrap=True)
     console.print(Text(f"{diagnosis.verdict}\n", style="bold"), soft_wrap=True)
     for finding in diagnosis.findings:
         console.print(Text.assemble((finding.severity, STYLES[finding.severity]), f"  {finding.name}"), soft_wrap=True)
-        lines = [finding.what, finding.advice, *([f"  {finding.command}"] if finding.command else []), f"Rule: {finding.rule}."]
-        for line in lines:
+        command = [f"  {finding.command}"] if finding.command else []
+        for line in (finding.what, finding.advice, *command, f"Rule: {finding.rule}."):
             console.print(Text(f"  {line}"), soft_wrap=not console.is_terminal)
         console.print()
     _print_blocks(diagnosis)
 
 
 def _print_blocks(diagnosis: Diagnosis) -> None:
-    """The blocks in numbers: all of few, a fair choice of many."""
-    from stepsnet.cli.numbers import print_table
-
+    """The blocks in numbers: all, or `SHOWN_BLOCKS` evenly spread."""
     blocks = diagnosis.vitals.blocks
     shown = sorted({round(index * (len(blocks) - 1) / max(1, SHOWN_BLOCKS - 1)) for index in range(SHOWN_BLOCKS)})
-    rows = [
-        [str(index + 1), blocks[index].name, *_cells((blocks[index].gamma, blocks[index].update, blocks[index].cosine, blocks[index].rank)),
-         *_cells((blocks[index].state_gradient, blocks[index].weight_gradient))]
-        for index in shown
-    ]  # fmt: skip
-    print_table(("block", "name", "γ", "update", "cosine", "rank", "‖∂L/∂z‖", "‖∂L/∂w‖"), rows, left=(1,))
+    rows = []
+    for index in shown:
+        block = blocks[index]
+        figures = (block.gamma, block.update, block.cosine, block.rank, block.state_gradient, block.weight_gradient)
+        rows.append([str(index + 1), block.name, *_cells(figures)])
+    block_columns = (Column("block", priority=0), Column("name", "name", 3), Column("γ", priority=0), "update",
+                     Column("cosine", priority=2), Column("rank", priority=2), "‖∂L/∂z‖", "‖∂L/∂w‖")  # fmt: skip
+    print_table(Table(block_columns, rows))
     if diagnosis.vitals.joins:
-        joins = [[join.name, join.kind, str(join.width), str(join.fresh), *_cells((join.ratio,))] for join in diagnosis.vitals.joins]
-        print_table(("join", "kind", "channels", "fresh", "RMS(x)/RMS(y)"), joins, left=(0, 1))
+        joins = [
+            [join.name, join.kind, str(join.width), str(join.fresh), *_cells((join.ratio,))]
+            for join in diagnosis.vitals.joins
+        ]
+        join_columns = ("join", Column("kind", "name", 3), Column("channels", priority=2), Column("fresh", priority=2))
+        print_table(Table((*join_columns, "RMS(x)/RMS(y)"), joins))
 
 
 def _cells(values: Sequence[float]) -> list[str]:

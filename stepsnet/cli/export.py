@@ -6,39 +6,47 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepsnet.cli.console import print_json, progress
+from stepsnet.cli.resolve import find_model, resolve
+from stepsnet.errors import UsageError
+
 if TYPE_CHECKING:
     from stepsnet.export import Exported
     from stepsnet.models import Model
 
 SUMMARY = "write a model as a file for onnxruntime, OpenVINO or torch.export, and check it"
 DESCRIPTION = """\
-Writes a model as a file that runs without stepsnet. The file is then run, and its output compared with the model's, for the model's own
-input size, for other batches and, with --dynamic, for other sizes; only a file that agrees to 1e-4 is kept (exit code 2 otherwise).
+Writes a model as a file that runs without stepsnet. The file is then run, and its output compared with the model's,
+at the model's own input size, for other batches and, with --dynamic, for other sizes. A file that differs by more
+than 1e-4 is deleted, and the exit code is 2.
 
-  stepsnet export runs/first                                  a run: its final weights, or those of its latest checkpoint
+  stepsnet export runs/first                                  a run: its final weights, or its latest checkpoint
   stepsnet export weights.safetensors --format openvino       a saved model
   stepsnet export swin_tiny --dynamic --out swin.onnx         a registered name: its structure, with random weights
   stepsnet export runs/resnet --fold --json                   batch norms folded into the convolutions
 
-The batch may always vary. --dynamic also frees the size of the pictures (Swin and ResNet) or the length of the texts (language models),
-within a range that is printed and stands in the file. DeiT has learned its positions for one size: choose it with --image-size.
-The file also says the model's name, plan, classes and version, and how pictures are normalised. Not exported are detectors and
-segmenters, and the cache with which `stepsnet generate` avoids computing earlier tokens again."""
+The batch size may always vary. --dynamic lets the image size (Swin and ResNet) or the text length (language models)
+vary too, within a range that is printed and stored in the file. DeiT learns positions for one size: choose it with
+--image-size. The file also holds the model's name, plan, classes and version, and the normalisation of its images.
+Detectors, segmenters and the key-value cache of `stepsnet generate` are not exported."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="RUN_OR_MODEL", help="the folder of a run, a saved model (.safetensors) or a registered name")
-    parser.add_argument("--format", choices=("onnx", "torch-export", "openvino"), default="onnx", help="the kind of file (default: onnx)")
-    parser.add_argument("--dynamic", action="store_true", help="let the pictures' size or the texts' length vary, not only the batch")
-    parser.add_argument("--fold", action="store_true", help="fold batch norms into the convolutions before them (ResNet)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write (default: the model's or the run's name)")
-    parser.add_argument("--image-size", metavar="N", help="the pictures' size, or HEIGHTxWIDTH (default: the model's own)")
-    parser.add_argument("--ema", action="store_true", help="of a run, take the averaged weights")
-    parser.add_argument("--json", action="store_true", help="print one object instead of sentences")
+    add = parser.add_argument
+    models = "the folder of a run, a saved model (.safetensors) or a registered name"
+    add("model", metavar="RUN_OR_MODEL", help=models)
+    formats = ("onnx", "torch-export", "openvino")
+    add("--format", choices=formats, default="onnx", help="the kind of file (default: onnx)")
+    dynamic = "let the image size or the text length vary, not only the batch"
+    add("--dynamic", action="store_true", help=dynamic)
+    add("--fold", action="store_true", help="fold batch norms into the convolutions before them (ResNet)")
+    add("--out", type=Path, metavar="FILE", help="where to write (default: the model's or the run's name)")
+    add("--image-size", metavar="N", help="the image size, or HEIGHTxWIDTH (default: the model's own)")
+    add("--ema", action="store_true", help="the averaged weights of a run")
+    add("--json", action="store_true", help="print one object instead of text")
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.cli.console import print_json, progress
     from stepsnet.export import FORMATS, at_size, export_model, has_batch_norms
     from stepsnet.models import fold
 
@@ -66,8 +74,6 @@ def run(args: argparse.Namespace) -> int:
 
 def read_size(text: str) -> tuple[int, int]:
     """Height and width from "224" or "224x320"."""
-    from stepsnet.errors import UsageError
-
     sides = [int(side) for side in text.split("x") if side.isdecimal() and int(side) > 0]
     if len(sides) != text.count("x") + 1 or len(sides) > 2:
         raise UsageError(f"--image-size is {text!r}, but is a number of pixels (224) or height and width (224x320).")
@@ -75,40 +81,34 @@ def read_size(text: str) -> tuple[int, int]:
 
 
 def with_notes(given: str, *, ema: bool) -> tuple[Model, str, list[str]]:
-    """The model, a name for its file, and what the user should know about it."""
-    from stepsnet.cli.subjects import find_model, weights_file
-    from stepsnet.errors import UsageError
+    """The model, a name for its file, and notes for the user."""
     from stepsnet.models.files import read_header
-    from stepsnet.runs.folder import is_run
 
-    place = Path(given).expanduser()
-    if is_run(place):
-        model, notes = run_model(place, ema=ema)
-        return model, place.resolve().name, notes
+    named = resolve(given)
+    if named.kind == "run":
+        model, notes = run_model(named.path, ema=ema)
+        return model, named.path.resolve().name, notes
     if ema:
-        raise UsageError(f"--ema is for runs, which may keep an average of their weights; {given} is none.")
-    file = weights_file(given)
-    if file is None:
+        raise UsageError(f"--ema is for runs, which may keep an average of their weights; {given} is not a run.")
+    if named.kind == "registered":
         return find_model(given), given, [f"{given} is a registered name: its weights are random."]
-    name = read_header(file)["name"]
-    if "/" in name:
-        raise UsageError(f"{place} is for {name.partition('/')[0]}, which is not exported: only classifiers and language models are.")
-    return find_model(given), file.stem, []
+    if named.kind == "file" and "/" in (name := read_header(named.path)["name"]):
+        task = name.partition("/")[0]
+        raise UsageError(f"{given} is for {task}; only classifiers and language models are exported.")
+    return find_model(given), named.path.stem, []
 
 
 def run_model(folder: Path, *, ema: bool) -> tuple[Model, list[str]]:
-    """The model of a run, told the names of its classes and how its pictures were normalised, where the data still say so."""
-    from stepsnet.cli.watching import existing_run
-    from stepsnet.errors import UsageError
+    """The model of a run, with its class names and image normalisation if the data can still be read."""
     from stepsnet.models import load_model
     from stepsnet.runs import folder as rundir
     from stepsnet.train.build import task_of
     from stepsnet.train.config import read_config
     from stepsnet.train.evaluate import trained_model
 
-    config = read_config(existing_run(str(folder)))
+    config = read_config(folder)
     if config.task in ("detection", "segmentation"):
-        raise UsageError(f"{folder} has learned {config.task}, which is not exported: only classifiers and language models are.")
+        raise UsageError(f"{folder} is a run of {config.task}; only classifiers and language models are exported.")
     if ema and not config.optim.ema:
         raise UsageError(f"{folder} kept no average of its weights: it was trained with optim.ema=0.")
     final = folder / (rundir.WEIGHTS_EMA if ema else rundir.WEIGHTS)
@@ -130,8 +130,8 @@ def run_model(folder: Path, *, ema: bool) -> tuple[Model, list[str]]:
 def why_fixed(model: Model) -> str:
     """Why a file of this model takes one size only."""
     if model.family == "deit":
-        return "DeiT has learned its positions for one size (--image-size chooses another one)."
-    return "its pictures are smaller than the windows of its last stage, or do not fill its maps."
+        return "DeiT learns positions for one size (--image-size chooses another one)."
+    return "its images are smaller than the windows of its last stage, or do not fill its maps."
 
 
 def sentences(exported: Exported) -> list[str]:
@@ -147,4 +147,5 @@ def sentences(exported: Exported) -> list[str]:
 def to_json(exported: Exported, form: str, notes: list[str]) -> dict[str, Any]:
     free = {axis.name: {"from": axis.smallest, "to": axis.largest, "step": axis.step} for axis in exported.axes}
     checked = [difference.to_json() for difference in exported.differences]
-    return {"file": str(exported.path), "format": form, "free": free, "checked": checked, "facts": exported.facts, "notes": notes}
+    file = {"file": str(exported.path), "format": form}
+    return {**file, "free": free, "checked": checked, "facts": exported.facts, "notes": notes}

@@ -1,7 +1,8 @@
-"""The entry of the command line: finds the command, hands over, and turns what goes wrong into an exit code.
+"""The entry of the command line: finds the command, runs it, and turns errors into exit codes.
 
-A command is a module of this room with `SUMMARY`, `DESCRIPTION`, `add_arguments(parser)` and `run(args) -> exit code`. It imports
-torch only when it runs, so that `stepsnet --help` can ask every one of them for its summary and still answer at once.
+A command has `SUMMARY`, `DESCRIPTION`, `add_arguments(parser)` and `run(args) -> exit code`. It is a module of this
+package, or a class in the module of a related command. Commands import torch only when they run, so that
+`stepsnet --help` is fast.
 """
 
 from __future__ import annotations
@@ -11,36 +12,40 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn, Protocol, cast
 
 from stepsnet import __version__
 from stepsnet.errors import UsageError, nearest
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "See it": ("demo",),
-    "Look at models": ("models", "info", "analyze", "doctor", "reproduce"),
-    "Train": ("train", "resume", "eval", "predict", "runs"),
+    "Start here": ("demo",),
+    "Models": ("models", "info", "analyze", "doctor", "reproduce"),
+    "Training": ("train", "resume", "eval", "predict", "runs"),
     "Language": ("prepare-text", "generate"),
-    "Measure": ("bench", "study"),
-    "Take it elsewhere": ("export",),
+    "Measurements": ("bench", "study"),
+    "Deployment": ("export",),
 }
+SHARED = {"info": ("models", "Info"), "resume": ("train", "Resume")}
+"""Commands that are a class in another command's module."""
 
 INTRODUCTION = """\
-StepsNet makes residual networks deeper at the same cost: one stack of one width becomes several of growing width, each
-working on the channels so far joined with the next ones (Step by Step Network, arXiv 2511.14329)."""
+StepsNet makes residual networks deeper at the same cost. One stack of one width becomes several stacks of growing
+width; each works on the channels of the one before and on new ones (Step by Step Network, arXiv 2511.14329)."""
 
 EXAMPLES = """\
 Examples:
-  stepsnet demo                                        see the claim with your own eyes, nothing to download
+  stepsnet demo                                            three networks of equal cost, compared in minutes
   stepsnet info deit_small --plan "192x12, 272x6, 384x6"   any model under any plan, drawn and counted
   stepsnet train cifar10 model=steps_resnet18 data.root=DIR out=runs/first"""
 
-OUTPUT_CLOSED = 128 + 13  # what a shell reports for a program whose reader (`| head`) went away
+OUTPUT_CLOSED = 128 + 13  # as a shell reports a program whose reader (`| head`) has closed the pipe
 INTERRUPTED = 128 + 2
+PATH_ERRORS = (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError, PermissionError)
 
 
 class Command(Protocol):
-    """What every module of a command offers."""
+    """What a command offers."""
 
     SUMMARY: str
     DESCRIPTION: str
@@ -51,7 +56,7 @@ class Command(Protocol):
 
 
 class Parser(argparse.ArgumentParser):
-    """Answers a wrong argument like every other mistake of the user: one sentence."""
+    """Reports a wrong argument as a `UsageError`."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message} (see `{self.prog} --help`)")
@@ -63,15 +68,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _dispatch(words)
         sys.stdout.flush()
-    except UsageError as mistake:
-        print(mistake, file=sys.stderr)
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except PATH_ERRORS as error:
+        if error.filename is None:
+            raise
+        print(_describe(error), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains once more while leaving
+        # Else the interpreter reports it once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OUTPUT_CLOSED
     return code
+
+
+def _describe(error: OSError) -> str:
+    path = Path(os.fsdecode(error.filename))
+    above = next((parent for parent in path.parents if parent.is_file()), None)
+    return f"Cannot read or write {path}: {f'{above} is a file' if above else error.strerror}."
 
 
 def _dispatch(words: list[str]) -> int:
@@ -87,18 +104,24 @@ def _dispatch(words: list[str]) -> int:
         kind = "option" if first.startswith("-") else "command"
         raise UsageError(f"stepsnet has no {kind} {first!r}{nearest(first, known)} (see `stepsnet --help`)")
     command = load(first)
-    parser = Parser(prog=f"stepsnet {first}", description=command.DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog=f"stepsnet {first}", description=command.DESCRIPTION, formatter_class=layout)
     command.add_arguments(parser)
     return command.run(parser.parse_intermixed_args(words[1:]))  # `train digits --dry-run iters=3`, in any order
 
 
 def load(name: str) -> Command:
-    """The module of the command `name`."""
-    return cast(Command, importlib.import_module(f"stepsnet.cli.{name.replace('-', '_')}"))
+    """The command `name`."""
+    module, inside = SHARED.get(name, (name.replace("-", "_"), None))
+    found = importlib.import_module(f"stepsnet.cli.{module}")
+    return cast(Command, found if inside is None else getattr(found, inside)())
 
 
 def help_text() -> str:
-    """What `stepsnet --help` says."""
-    groups = ["\n".join([f"{title}:", *(f"  {name:<14}{load(name).SUMMARY}" for name in names)]) for title, names in COMMANDS.items()]
-    usage = "Usage: stepsnet COMMAND …      `stepsnet COMMAND --help` explains a command, `stepsnet --version` says the version."
+    """The text of `stepsnet --help`."""
+    groups = [
+        "\n".join([f"{title}:", *(f"  {name:<14}{load(name).SUMMARY}" for name in names)])
+        for title, names in COMMANDS.items()
+    ]
+    usage = "Usage: stepsnet COMMAND …      See `stepsnet COMMAND --help` and `stepsnet --version`."
     return "\n\n".join([INTRODUCTION, usage, *groups, EXAMPLES])

@@ -1,34 +1,37 @@
-"""`stepsnet models`."""
+"""`stepsnet models` and `stepsnet info NAME`."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
+from stepsnet.cli.console import format_cost, million, print_json, print_table, progress
+from stepsnet.errors import UsageError, nearest
+from stepsnet.report.table import Column, Table
+
 SUMMARY = "list the models with their blocks, layers, parameters and MACs"
 DESCRIPTION = """\
-Every registered model with its blocks, layers, parameters, multiply-accumulates (one input at its own size) and plan.
+Lists every registered model with its blocks, layers, parameters, multiply-accumulates (one input of its own size) and
+plan.
 
-  stepsnet models                  all of them
-  stepsnet models 'steps_swin*'    those that match a shell pattern
-  stepsnet models --json           for programs"""
+  stepsnet models                  all models
+  stepsnet models 'steps_swin*'    names that match a shell pattern
+  stepsnet models --json           a list of objects"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pattern", nargs="?", default="*", help="shell pattern of names, such as 'steps_*' (default: all)")
-    parser.add_argument("--json", action="store_true", help="print a list of objects instead of a table")
+    add = parser.add_argument
+    add("pattern", nargs="?", default="*", help="shell pattern of names, such as 'steps_*' (default: all)")
+    add("--json", action="store_true", help="print a list of objects instead of a table")
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.cli.console import print_json, progress
-    from stepsnet.cli.numbers import format_cost, print_table
-    from stepsnet.errors import UsageError, nearest
     from stepsnet.models import list_models
 
     names = list_models(args.pattern)
     if not names:
         close = nearest(args.pattern.strip("*"), list_models())
-        raise UsageError(f"no model matches '{args.pattern}'{close}; `stepsnet models` lists them all")
+        raise UsageError(f"No model matches '{args.pattern}'{close}; `stepsnet models` lists them all.")
     rows = []
     with progress("counting", len(names), "models") as bar:
         for name in names:
@@ -38,12 +41,59 @@ def run(args: argparse.Namespace) -> int:
         print_json(rows)
     else:
         cells = [[row["name"], *format_cost(row), row["plan"]] for row in rows]
-        print_table(("model", "blocks", "layers", "params", "MACs", "plan"), cells, left=(0, 5))
+        counts = (Column("blocks", priority=2), Column("layers", priority=3), Column("params"), Column("MACs"))
+        print_table(Table((Column("model", "name"), *counts, Column("plan", "text", 4)), cells))
     return 0
 
 
+class Info:
+    """`stepsnet info NAME`."""
+
+    SUMMARY = "show one model under any plan: its stack drawn, its cost counted"
+    DESCRIPTION = """\
+Draws the stack of a model, one bar per step, and counts it. --plan gives it another stack: width x blocks for each
+step, narrow to wide; stages separated by ';'; or only a number of steps.
+
+  stepsnet info steps_deit_small
+  stepsnet info deit_small --plan "192x12, 272x6, 384x6"      the same network
+  stepsnet info deit_small --plan 5                           five steps, derived as in the paper
+  stepsnet info swin_tiny --plan "96x2; 192x2; 192x6, 272x3, 384x3; 768x2" --img-size 256"""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("name", help="a name of `stepsnet models`")
+        add("--plan", help="another plan, or a number of steps")
+        add("--img-size", type=int, help="count at this image size (default: the model's own)")
+        joins = ("plain", "matched", "matched_grad", "gain", "gain_matched")
+        add("--join", choices=joins, help="how new channels are joined (default: plain, Eq. 5)")
+        directions = "narrow to wide (steps, Eq. 5, default) or wide to narrow (reverse, Eq. 6)"
+        add("--macro", choices=("steps", "reverse"), help=directions)
+        add("--json", action="store_true", help="print one object")
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        from stepsnet.macro import StepPlan
+        from stepsnet.report.stack import stack_text
+
+        asked = {"plan": args.plan, "img_size": args.img_size, "join": args.join, "macro": args.macro}
+        figures = describe(args.name, **{key: value for key, value in asked.items() if value is not None})
+        if args.json:
+            print_json(figures)
+            return 0
+        plan = str(figures["plan"])
+        size = "×".join(map(str, figures["input_size"]))
+        print(f"{figures['name']} ({figures['family']}), plan {plan}\n")
+        print(stack_text([StepPlan.parse(stage) for stage in plan.split(";")]))
+        print(
+            f"\n{figures['blocks']} blocks, {figures['layers']} layers, "
+            f"{million(figures['params'])} parameters, {million(figures['macs'])} MACs for one input of {size}"
+        )
+        return 0
+
+
 def describe(name: str, **options: Any) -> dict[str, Any]:
-    """One model in figures, by closed form: nothing is allocated and nothing runs."""
+    """One model in figures, counted on the meta device."""
     from stepsnet.models import create_model
 
     model = create_model(name, device="meta", **options)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from stepsnet.cli.console import format_cost, print_json, print_table, progress
+from stepsnet.report.table import Column, Table
+
 if TYPE_CHECKING:
     from stepsnet.research.paper import Comparison, PaperTable
 
-SUMMARY = "reprint a table of the paper beside our own counts"
+SUMMARY = "print a table of the paper beside our own counts"
 DESCRIPTION = """\
-Builds every row of a table of the paper and counts it: blocks, layers, parameters and multiply-accumulates ("FLOPs" in the paper),
-each beside the printed figure. Blocks and layers must be equal; parameters and MACs round to the printed digit (=), lie within 2 % of
-it (≈: the paper's counter adds a little for norms and activations), or are exceptions that the note explains (!).
-Accuracies and perplexities are the paper's; `stepsnet train` is for yours.
+Builds every row of a table of the paper and counts blocks, layers, parameters and multiply-accumulates ("FLOPs" in
+the paper) beside the printed values. Blocks and layers must be equal. Parameters and MACs round to the printed value
+(=), are within 2 % of it (≈: the paper's counter adds norms and activations), or are an exception that a note
+explains (!). Accuracies and perplexities are the paper's; `stepsnet train` gives yours. Exits with 1 if a count
+differs (≠).
 
   stepsnet reproduce table1
   stepsnet reproduce table2                          detectors: Mask R-CNN and Cascade Mask R-CNN; table3 is UPerNet
@@ -24,12 +28,12 @@ MARKS = {"same": "=", "within 2 %": "≈", "exception": "!", "differs": "≠"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", help="table1 … table5, table8 … table14, or all")
-    parser.add_argument("--json", action="store_true", help="print objects with printed and own figures")
+    add = parser.add_argument
+    add("table", help="table1 … table5, table8 … table14, or all")
+    add("--json", action="store_true", help="print objects with printed and counted values")
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.cli.console import print_json, progress
     from stepsnet.research.paper import get_tables, reproduce
 
     tables = get_tables(args.table)
@@ -54,16 +58,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show(table: PaperTable, comparisons: list[Comparison]) -> None:
-    from stepsnet.cli.numbers import print_table
-
+    """One table as text, with its notes."""
     print(f"Table {table.name.removeprefix('table')}. {table.title}" + (f". {table.note}" if table.note else ""))
-    architectures = "plan" in comparisons[0].row.printed
-    if architectures:
-        columns: tuple[str, ...] = ("row", "model", "plan as printed", "", "our plan", "blocks", "layers", "params", "MACs")
-        print_table(columns, map(plan_cells, comparisons), (0, 1, 2, 3, 4))
+    row = (Column("row", "name"), Column("model", "name", 3))
+    if "plan" in comparisons[0].row.printed:  # a table of architectures
+        counts = [Column(title, priority=2) for title in ("params", "MACs", "blocks", "layers")]
+        plans = (Column("plan as printed", "text", 1), Column("our plan", "text", 1))
+        print_table(Table((*row, *plans, *counts), [plan_cells(comparison) for comparison in comparisons]))
     else:
-        columns = ("row", "model", "plan", "blocks", "", "layers", "", "params", "printed", "MACs", "printed", table.result)
-        print_table(columns, map(count_cells, comparisons), (0, 1, 2))
+        counts = (Column("blocks", priority=2), Column("layers", priority=2), Column("params"), Column("MACs"))
+        plan, result = Column("plan", "text", 4), Column(table.result)
+        print_table(Table((*row, plan, *counts, result), [count_cells(comparison) for comparison in comparisons]))
     for comparison in comparisons:
         if comparison.row.note:
             print(f"  {comparison.row.label} ({comparison.row.model}): {comparison.row.note}")
@@ -71,20 +76,18 @@ def show(table: PaperTable, comparisons: list[Comparison]) -> None:
 
 
 def plan_cells(comparison: Comparison) -> list[str]:
-    from stepsnet.cli.numbers import format_cost
-
-    row = comparison.row
-    same = comparison.verdicts["plan"] == "same"
-    ours = "the same" if same else comparison.ours["plan"]
-    return [row.label, row.model, row.printed["plan"], MARKS[comparison.verdicts["plan"]], ours, *format_cost(comparison.ours)]
+    row, verdict = comparison.row, comparison.verdicts["plan"]
+    ours = "the same" if verdict == "same" else comparison.ours["plan"]
+    return [row.label, row.model, row.printed["plan"], f"{MARKS[verdict]} {ours}", *format_cost(comparison.ours)]
 
 
 def count_cells(comparison: Comparison) -> list[str]:
-    row, ours, verdicts = comparison.row, comparison.ours, comparison.verdicts
-    cells = [row.label, row.model, ours["plan"]]
-    for column in ("blocks", "layers"):
-        cells += [str(ours[column]), f"{MARKS[verdicts[column]]} {row.printed[column]}" if column in row.printed else ""]
-    for column, unit, letter in (("params", 1e6, "M"), ("macs", 1e9, "G")):
-        printed = f"{MARKS[verdicts[column]]} {row.printed[column]} {letter}" if column in row.printed else ""
-        cells += [f"{ours[column] / unit:.3f} {letter}", printed]
-    return [*cells, row.printed.get("result", "")]
+    """Our counts, each with its mark and the printed value: "4.729 G = 4.7 G"."""
+    row, ours = comparison.row, comparison.ours
+    params, macs = f"{ours['params'] / 1e6:.3f}", f"{ours['macs'] / 1e9:.3f}"
+    cells = []
+    counts = {"blocks": (ours["blocks"], ""), "layers": (ours["layers"], ""), "params": (params, " M"), "macs": (macs, " G")}
+    for key, (value, unit) in counts.items():
+        printed = f" {MARKS[comparison.verdicts[key]]} {row.printed[key]}{unit}" if key in row.printed else ""
+        cells.append(f"{value}{unit}{printed}")
+    return [row.label, row.model, ours["plan"], *cells, row.printed.get("result", "")]

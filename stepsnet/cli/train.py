@@ -1,23 +1,37 @@
-"""`stepsnet train RECIPE key=value …`."""
+"""`stepsnet train RECIPE key=value …` and `stepsnet resume RUN`."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
+from stepsnet.cli.console import Bar, format_metrics, million, print_json, say
+from stepsnet.cli.resolve import find_run
+from stepsnet.errors import RunFailed
 from stepsnet.train.recipes import RECIPES, explain
 
+if TYPE_CHECKING:
+    from stepsnet.train.callbacks import AnyCallback
+    from stepsnet.train.trainer import Result, Trainer
+
 SUMMARY = "train a model by a recipe, on one process or many"
+FAILED = 1
 
 
 def list_recipes() -> str:
-    """One line a recipe: its name and the first sentence about it."""
-    return "\n".join(f"  {name:<17}{explain(name).partition('. ')[0].partition(chr(10))[0].rstrip('.')}" for name in RECIPES)
+    """One line per recipe: its name and the first sentence of its docstring."""
+    width = max(map(len, RECIPES)) + 2
+    sentences = {name: explain(name).partition(". ")[0].partition("\n")[0].rstrip(".") for name in RECIPES}
+    return "\n".join(f"  {name:<{width}}{sentence}" for name, sentence in sentences.items())
 
 
 DESCRIPTION = f"""\
-Trains a model. A recipe names data, model and settings; key=value changes any of them. Everything about the run is kept in
-its folder (out), and Ctrl-C saves before it leaves.
+Trains a model. A recipe sets data, model and all other keys; key=value changes any of them. The run folder (out)
+holds everything about the run. Ctrl-C saves a checkpoint and stops; `stepsnet resume` continues.
 
 Recipes:
 {list_recipes()}
@@ -32,22 +46,20 @@ Common keys: model plan join seed iters|epochs batch_size lr out workers paralle
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", nargs="?", help="one of the recipes above; without it they are listed")
-    parser.add_argument("words", nargs="*", metavar="key=value", help="a setting to change, as often as you like")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    parser.add_argument("--json", action="store_true", help="print one object instead of sentences")
+    add = parser.add_argument
+    add("recipe", nargs="?", help="one of the recipes above; without it they are listed")
+    add("words", nargs="*", metavar="key=value", help="a key to change; as many as needed")
+    add("--dry-run", action="store_true", help="show configuration, model, data and steps; train nothing")
+    add("--json", action="store_true", help="print one object instead of text")
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.cli.console import print_json
-
     if args.recipe is None:
         if args.json:
             print_json({name: explain(name) for name in RECIPES})
         else:
             print(f"Recipes (stepsnet train RECIPE key=value …):\n{list_recipes()}")
         return 0
-    from stepsnet.cli.watching import carry_out
     from stepsnet.train.build import preview
     from stepsnet.train.config import customise
     from stepsnet.train.recipes import get_recipe
@@ -58,18 +70,124 @@ def run(args: argparse.Namespace) -> int:
         found = preview(config)
         print_json(found) if args.json else _print_preview(found)
         return 0
-    return carry_out(lambda watchers: train(config, watchers), json=args.json)
+    return carry_out(lambda callbacks: train(config, callbacks), json=args.json)
 
 
 def _print_preview(found: dict[str, Any]) -> None:
-    from stepsnet.cli.numbers import million
     from stepsnet.train.typed import flat
 
     model, steps = found["model"], found["steps"]
     print("\n".join(f"{key} = {value}" for key, value in flat(found["config"]).items()))
     print(
         f"\nmodel   {model['name']}, plan {model['plan']}: {model['blocks']} blocks, {model['layers']} layers, "
-        f"{million(model['params'])} parameters, {million(model['macs'])} MACs an input"
+        f"{million(model['params'])} parameters, {million(model['macs'])} MACs per input"
     )
     print("data    " + ", ".join(f"{key} {value}" for key, value in found["data"].items()))
-    print(f"steps   {steps['total']:,} in all, {steps['per_epoch']:,} an epoch; learning rate at its peak {steps['peak_lr']:.3g}")
+    per_epoch = f"{steps['per_epoch']:,} per epoch"
+    print(f"steps   {steps['total']:,} in all, {per_epoch}; peak learning rate {steps['peak_lr']:.3g}")
+
+
+class Resume:
+    """`stepsnet resume RUN`."""
+
+    SUMMARY = "continue a run that was stopped, exactly where it stopped"
+    DESCRIPTION = """\
+Continues a run from its latest checkpoint. The result is bit-exactly that of the uninterrupted run. Only keys that
+say where and how it runs can change: workers, parallel, device, data.root, checkpoint.every, nonfinite … Another
+number of processes rounds sums differently, and batch norms see each process's own share of the batch.
+
+  stepsnet resume runs/digits-test_steps_deit-1
+  stepsnet resume runs/first workers=4 data.root=/another/place
+  torchrun --nproc-per-node 2 -m stepsnet resume runs/first parallel=ddp"""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("run", help="the folder of the run")
+        add("words", nargs="*", metavar="key=value", help="a key of where and how it runs")
+        add("--json", action="store_true", help="print one object instead of text")
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        from stepsnet.report.run import run_report
+        from stepsnet.runs.folder import is_finished
+        from stepsnet.train.trainer import resume
+
+        folder = find_run(args.run)
+        if is_finished(folder) and not (folder / "report.html").exists():  # it was killed between its last two files
+            run_report(folder)
+        return carry_out(lambda callbacks: resume(folder, args.words, callbacks), json=args.json)
+
+
+class Progress:
+    """Loss, rate and time left on standard error."""
+
+    def on_start(self, trainer: Trainer) -> None:
+        self._unit, self._rate = trainer.task.unit, 0.0
+        self._bar = Bar(f"{trainer.out}: step", trainer.total_steps, "", done=trainer.step)
+
+    def on_step(self, trainer: Trainer, step: int, metrics: Mapping[str, Any]) -> None:
+        rate = metrics[self._unit] / max(metrics["seconds"], 1e-9)
+        self._rate = 0.9 * self._rate + 0.1 * rate if self._rate else rate
+        self._bar.advance(step - self._bar.done, note=f"loss {metrics['loss']:.4g}  {self._rate:,.0f} {self._unit}/s")
+        if step == trainer.total_steps:
+            self._bar.print_line()
+
+    def on_evaluate(self, trainer: Trainer, step: int, metrics: Mapping[str, float]) -> None:  # noqa: ARG002
+        say(f"step {step}  validation: {format_metrics(metrics)}")
+
+    def on_checkpoint(self, trainer: Trainer, step: int) -> None:
+        """Nothing to show."""
+
+    def on_end(self, trainer: Trainer) -> None:
+        if skipped := trainer.task.train.skipped:
+            say(f"{skipped} unreadable samples were skipped.")
+
+    def close(self) -> None:
+        if hasattr(self, "_bar"):
+            self._bar.close()
+
+
+def make_callbacks() -> list[AnyCallback]:
+    """The callbacks of a run that was started from the command line."""
+    from stepsnet.analysis import GammaRecorder
+    from stepsnet.report.run import run_report
+    from stepsnet.train.callbacks import Callback, TensorBoard
+
+    class Report(Callback):
+        """Writes report.html at the end."""
+
+        def on_end(self, trainer: Trainer) -> None:
+            run_report(trainer.out)
+
+    board: list[AnyCallback] = [TensorBoard()] if find_spec("tensorboard") else []
+    return [Progress(), GammaRecorder(), *board, Report()]
+
+
+def carry_out(run: Callable[[Sequence[AnyCallback]], Result], *, json: bool) -> int:
+    """Run with the callbacks of the command line, print the result, and return the exit code.
+
+    0: finished; 1: failed; 128 + signal: stopped by a signal and saved.
+    """
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    from stepsnet.train.distributed import launched
+
+    first = os.environ.get("RANK", "0") == "0"
+    try:
+        # `record`: torchrun shows the error that came first.
+        result = (record(run) if launched() else run)(make_callbacks())
+    except RunFailed as failure:
+        print(failure, file=sys.stderr)
+        return FAILED
+    assert result is not None  # `record` returns None only after SystemExit, which is not raised here
+    if first and json:
+        print_json({"out": str(result.out), "step": result.step, "total_steps": result.total_steps,
+                    "finished": result.finished, "metrics": result.metrics})  # fmt: skip
+    elif first and result.finished:
+        print(f"Finished after {result.step} steps: {format_metrics(result.metrics)}.")
+        print(f"Weights and curves are in {result.out}; report: {result.out / 'report.html'}.")
+    elif first:
+        print(f"Stopped at step {result.step} of {result.total_steps} and saved.", end=" ")
+        print(f"Continue with: stepsnet resume {result.out}")
+    return 0 if result.finished else 128 + (result.signal or 0)

@@ -117,7 +117,7 @@ def test_a_run_without_steps_has_nothing_to_take_away(capsys: pytest.CaptureFixt
 
 def test_embedded_data_lie_nowhere_else(capsys: pytest.CaptureFixture[str], trained: Path, tmp_path: Path) -> None:
     assert main(["analyze", "drops", str(trained), "--data", str(tmp_path)]) == 2
-    assert "digits, are at hand wherever stepsnet is installed" in capsys.readouterr().err
+    assert "digits, is part of stepsnet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("what", ["gamma", "drops"])

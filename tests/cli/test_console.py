@@ -22,7 +22,7 @@ def shown(*, terminal: bool) -> str:
 
 def test_a_terminal_sees_description_share_and_note() -> None:
     text = shown(terminal=True)
-    assert [part for part in ("training", "100%", "loss 2.31") if part not in text] == []
+    assert [part for part in ("training", "10/10", "loss 2.31") if part not in text] == []
 
 
 def test_a_terminal_sees_the_rate_in_units() -> None:

@@ -61,7 +61,7 @@ def test_a_second_demo_takes_the_next_folder(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.usefixtures("happened")
-@pytest.mark.parametrize(("words", "sentence"), [(["--seed", "-1"], "--seed is -1"), (["--out", "full"], "full is not an empty folder")])
+@pytest.mark.parametrize(("words", "sentence"), [(["--seed", "-1"], "--seed: -1 is not a whole number from 0"), (["--out", "full"], "full is not an empty folder")])
 def test_mistakes_get_a_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("full").mkdir()
     Path("full/file").touch()

@@ -16,7 +16,7 @@ import stepsnet
 from stepsnet.analysis.doctor_rules import Circumstances, Finding
 from stepsnet.cli.doctor import _for_model, _for_run, examine
 from stepsnet.cli.main import main
-from stepsnet.cli.models_or_runs import load_any
+from stepsnet.cli.resolve import load_with_inputs
 from stepsnet.train.config import customise
 from stepsnet.train.recipes import get_recipe
 from stepsnet.train.typed import to_dict
@@ -101,7 +101,7 @@ CUT = {"plan": "3", "join": "matched"}
 def test_what_to_create_is_the_model_at_hand_with_the_change(changes: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     stepsnet.save_model(stepsnet.create_model("test_deit", plan="24x9", embed_dim=24, num_classes=3), path)
-    model = eval(_for_model(load_any(str(path)), changes), {"stepsnet": stepsnet})  # what a user would paste
+    model = eval(_for_model(load_with_inputs(str(path)), changes), {"stepsnet": stepsnet})  # what a user would paste
     assert model.num_classes == 3
     assert model.plan == ("12x10, 16x5, 24x4" if "plan" in changes else "24x9")
     assert changes.items() <= {key: str(value) for key, value in model.default_cfg["options"].items()}.items()
@@ -187,7 +187,7 @@ def test_the_rules_know_that_a_run_clips(trained: Path, monkeypatch: pytest.Monk
         return []
 
     monkeypatch.setattr("stepsnet.analysis.doctor.judge", judge)
-    examine(load_any(str(trained)), trained)
+    examine(load_with_inputs(str(trained)), trained)
     assert told[0].clip == 1.0  # as the recipe has it
 
 

@@ -70,10 +70,10 @@ def test_deit_says_why_its_size_is_fixed(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["test_resent"], "no model 'test_resent'; nearest: test_resnet"),
-        (["gone.safetensors"], "there is no file gone.safetensors"),
-        (["folder"], "it is no run, or one that is not finished yet"),
-        (["dense.safetensors"], "is for detection, which is not exported"),
+        (["test_resent"], "There is no model, run or file 'test_resent'; nearest: test_resnet"),
+        (["gone.safetensors"], "There is no file gone.safetensors"),
+        (["folder"], "folder holds neither a run nor weights"),
+        (["dense.safetensors"], "is for detection; only classifiers and language models are exported"),
         (["test_swin", "--fold"], "nothing to fold in a swin"),
         (["test_deit", "--ema"], "--ema is for runs"),
         (["test_deit", "--image-size", "big"], "--image-size is 'big'"),

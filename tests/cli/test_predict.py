@@ -57,7 +57,7 @@ def test_a_detector_annotates_a_folder(root: Path, tmp_path: Path, capsys: pytes
     with Image.open(tmp_path / first["annotated"]) as annotated:
         assert annotated.size == (50, 40)
     said = capsys.readouterr()
-    assert "2 pictures" in said.out
+    assert "2 images" in said.out
     assert "broken.jpg" in said.err
 
 
@@ -83,11 +83,11 @@ def test_json_is_printed_on_request(root: Path, tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["boxes", "nowhere.png"], "neither a picture nor a folder nowhere.png"),
+        (["boxes", "nowhere.png"], "There is no image or folder nowhere.png"),
         (["none", "pictures"], "There is no run in"),
-        (["boxes", "pictures", "--score", "2"], "--score is 2.0, but lies between 0 and 1"),
+        (["boxes", "pictures", "--score", "2"], "--score is 2.0, but must be between 0 and 1"),
         (["boxes", "pictures", "--ema"], "it kept no average"),
-        (["boxes", "empty"], "empty has no pictures"),
+        (["boxes", "empty"], "empty has no images"),
     ],
 )
 def test_mistakes_get_a_sentence(

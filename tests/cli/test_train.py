@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stepsnet.cli import watching
+from stepsnet.cli import train as command
 from stepsnet.cli.main import main
 from stepsnet.errors import RunFailed
 from stepsnet.train.callbacks import AnyCallback, Callback
@@ -140,8 +140,8 @@ class Meddler(Callback):
 
 
 def meddle(monkeypatch: pytest.MonkeyPatch, action: Any) -> None:
-    watchers: list[AnyCallback] = [Meddler(action)]
-    monkeypatch.setattr(watching, "watchers", lambda: watchers)
+    callbacks: list[AnyCallback] = [Meddler(action)]
+    monkeypatch.setattr(command, "make_callbacks", lambda: callbacks)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -150,7 +150,7 @@ def test_a_stopped_run_says_how_to_go_on(
 ) -> None:
     meddle(monkeypatch, lambda: os.kill(os.getpid(), number))
     assert main(["train", "digits", *QUICK, "iters=5", "out=run"]) == code
-    assert "Stopped at step 3 of 5 and saved; go on with: stepsnet resume run" in capsys.readouterr().out
+    assert "Stopped at step 3 of 5 and saved. Continue with: stepsnet resume run" in capsys.readouterr().out
     assert main(["train", "digits", *QUICK, "iters=5", "out=run"]) == 2
     assert "`stepsnet resume run` continues it" in capsys.readouterr().err
     assert main(["eval", "run"]) == 0

@@ -1,0 +1,142 @@
+"""From an argument of the command line to a model or a run.
+
+A model is a registered name, the folder of a run, a saved file, timm:NAME or hf:FOLDER_OR_TYPE. A run is looked at with
+its own validation data and loss, everything else with random inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from stepsnet.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from stepsnet.integrations.foreign import Loaded
+    from stepsnet.models import Model
+
+SAMPLES = 8
+"""How many validation samples of a run are looked at, evenly spread."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """What an argument names. `path` is the folder of a run, or a file of weights."""
+
+    word: str
+    kind: Literal["registered", "run", "file", "foreign"]
+    path: Path = Path()
+
+
+def resolve(word: str) -> Named:
+    """What `word` names. A run or a file comes before a registered name that is written the same."""
+    from stepsnet.integrations.foreign import is_foreign
+    from stepsnet.models import list_models
+    from stepsnet.runs.folder import WEIGHTS, is_run
+
+    path = Path(word).expanduser()
+    if is_foreign(word):
+        return Named(word, "foreign")
+    if is_run(path):
+        return Named(word, "run", path)
+    if word in list_models():
+        return Named(word, "registered")
+    file = path / WEIGHTS if path.is_dir() else path
+    if file.is_file():
+        return Named(word, "file", file)
+    if path.is_dir():
+        raise UsageError(f"The folder {path} holds neither a run nor {WEIGHTS}.")
+    if path.suffix or path.parent != Path():
+        raise UsageError(f"There is no file {path}, and no model or run of that name.")
+    known = "`stepsnet models` lists the names; timm:NAME and hf:TYPE name models of timm and transformers"
+    raise UsageError(f"There is no model, run or file '{word}'{nearest(word, list_models())}; {known}.")
+
+
+def find_run(word: str) -> Path:
+    """The folder of a run, or a `UsageError` with the nearest runs beside it."""
+    from stepsnet.runs.folder import is_run
+
+    path = Path(word).expanduser()
+    if not is_run(path):
+        beside = [str(entry) for entry in path.parent.iterdir() if is_run(entry)] if path.parent.is_dir() else []
+        raise UsageError(f"There is no run in {path}{nearest(str(path), beside)} (`stepsnet runs` lists them).")
+    return path
+
+
+def weights_file(word: str) -> Path | None:
+    """The file of weights that `word` names: of a file itself, of a finished run; None for a registered name."""
+    from stepsnet.runs.folder import WEIGHTS
+
+    named = resolve(word)
+    if named.kind == "foreign":
+        raise UsageError(f"{word} is of another library; this command takes a registered name, a run or a saved file.")
+    if named.kind == "run" and not (named.path / WEIGHTS).is_file():
+        raise UsageError(f"The run {named.path} has no {WEIGHTS}: it is not finished.")
+    return {"registered": None, "run": named.path / WEIGHTS, "file": named.path}[named.kind]
+
+
+def find_model(word: str) -> Model:
+    """The model of a registered name, newly initialised, or of a finished run or a file, with its weights."""
+    from stepsnet.models import create_model, load_model
+
+    file = weights_file(word)
+    return create_model(word) if file is None else load_model(file)
+
+
+def load_with_inputs(word: str, seed: int = 0) -> Loaded:
+    """Any model that can be named, with inputs to run it on."""
+    from stepsnet.integrations.foreign import load_foreign
+
+    named = resolve(word)
+    if named.kind == "foreign":
+        return load_foreign(word, seed)
+    return load_run(named.path) if named.kind == "run" else _load_own(named, seed)
+
+
+def load_run(folder: Path) -> Loaded:
+    """The model of a run as it is now, validation samples, and its loss on them. Of a dense task, the backbone only."""
+    import dataclasses
+
+    from stepsnet.integrations.foreign import Loaded
+    from stepsnet.models import FeatureBackbone
+    from stepsnet.runs import folder as rundir
+    from stepsnet.tasks.base import DenseTask
+    from stepsnet.train.checkpoint import latest
+    from stepsnet.train.config import read_config
+    from stepsnet.train.evaluate import trained_model
+
+    config = dataclasses.replace(read_config(folder), parallel="none")
+    task, model = trained_model(folder, config)
+    count = min(SAMPLES, len(task.valid))
+    stride = max(1, len(task.valid) // SAMPLES)
+    batch = task.collate([task.valid[0, index] for index in range(0, stride * count, stride)])
+    checkpoint = None if rundir.is_finished(folder) else latest(folder / rundir.CHECKPOINTS)
+    last = rundir.last_line(folder / rundir.METRICS).get("step", 0)
+    step = last if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
+    weights, data = f"trained {step:,} steps", f"{count} validation samples of the run"
+    if isinstance(task, DenseTask):
+        inside = next(module for module in model.modules() if isinstance(module, FeatureBackbone))
+        weights = f"backbone of a run of {task.name}, {weights}"
+        return Loaded(str(folder), inside, (batch["image"],), weights, data, step > 0)
+    inputs = (batch["image"] if "image" in batch else batch["tokens"],)
+    loss = lambda: task.loss(model, batch)  # noqa: E731
+    return Loaded(str(folder), model, inputs, weights, data, step > 0, loss=loss, family=model.family)
+
+
+def _load_own(named: Named, seed: int) -> Loaded:
+    import torch
+
+    from stepsnet.integrations.foreign import Loaded, random_pictures, random_tokens
+    from stepsnet.models import VisionModel, create_model, load_model
+
+    new = named.kind == "registered"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = create_model(named.word) if new else load_model(named.path)
+        if isinstance(model, VisionModel):
+            x, data = random_pictures(*model.input_size)
+        else:
+            x, data = random_tokens(model.default_cfg["vocab_size"], *model.input_size)
+    weights = f"as initialised (seed {seed})" if new else "weights from the file"
+    return Loaded(named.word, model, (x,), weights, data, trained=False if new else None, family=model.family)
