@@ -55,7 +55,7 @@ def test_make_targets_exist() -> None:
 
 def test_the_model_table_has_the_counted_numbers() -> None:
     from stepsnet.cli.models import describe
-    from stepsnet.cli.numbers import format_cost
+    from stepsnet.cli.console import format_cost
 
     assert len(ROWS) >= 18
     for name, *cells in ROWS:

@@ -1,4 +1,4 @@
-"""Tables are as wide as in a pipe, whatever the terminal of the tests is."""
+"""What commands print depends neither on the terminal of the tests nor on how busy the machine is."""
 
 from __future__ import annotations
 
@@ -6,5 +6,6 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _no_terminal_width(monkeypatch: pytest.MonkeyPatch) -> None:
+def _steady_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr("stepsnet.cli.console.SECONDS_BETWEEN_LINES", 1000.0)

@@ -64,7 +64,7 @@ def test_a_run_becomes_a_file_that_knows_its_classes(capsys: pytest.CaptureFixtu
 
 def test_deit_says_why_its_size_is_fixed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "test_deit", *QUICK, "--dynamic"]) == 0
-    assert "learned its positions for one size" in capsys.readouterr().out
+    assert "learns positions for one size" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_deit_says_why_its_size_is_fixed(capsys: pytest.CaptureFixture[str]) -> 
         (["test_deit", "--ema"], "--ema is for runs"),
         (["test_deit", "--image-size", "big"], "--image-size is 'big'"),
         (["test_deit", "--image-size", "0"], "--image-size is '0'"),
-        (["test_transformer", "--image-size", "32"], "takes texts"),
+        (["test_transformer", "--image-size", "32"], "takes text"),
         (["test_deit", "--out", "model.pt2"], "a file of format onnx ends in .onnx"),
         (["test_deit", "--format", "tflite"], "invalid choice: 'tflite'"),
     ],
