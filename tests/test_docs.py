@@ -54,8 +54,8 @@ def test_make_targets_exist() -> None:
 
 
 def test_the_model_table_has_the_counted_numbers() -> None:
-    from stepsnet.cli.models import describe
     from stepsnet.cli.console import format_cost
+    from stepsnet.cli.models import describe
 
     assert len(ROWS) >= 18
     for name, *cells in ROWS:

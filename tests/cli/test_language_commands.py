@@ -73,7 +73,7 @@ def test_a_run_on_prepared_text_generates_with_its_own_tokenizer(prepared: Path,
     other = (prepared / "other.json").read_text()
     (prepared / "other.json").write_text(other + "\n")
     assert main(["generate", str(run), "--tokenizer", str(prepared / "other.json")]) == 2
-    assert "another tokenizer than the one beside the weights" in capsys.readouterr().err
+    assert "a different tokenizer from the one next to the weights" in capsys.readouterr().err
 
 
 def test_validation_can_slide_its_window_afterwards(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
