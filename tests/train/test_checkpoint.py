@@ -17,7 +17,7 @@ from torch import nn
 from stepsnet.errors import RunFailed, UsageError
 from stepsnet.files import explain_full_disk
 from stepsnet.train.checkpoint import Checkpoints, Weights, latest
-from stepsnet.train.distributed import Processes, model_tensors
+from stepsnet.train.distributed import Processes, like, model_tensors
 from stepsnet.train.trainer import resume, train
 from tests.train.synthetic import At, NoisyTask, PoweredOffError, in_processes, power_off, small_config, terminate
 
@@ -176,3 +176,10 @@ def test_a_checkpoint_of_another_model_is_told(tmp_path: Path) -> None:
     (tmp_path / "run" / "config.json").write_text(config)
     with pytest.raises(UsageError, match=r"does not fit the model: .* is only in"):
         resume(tmp_path / "run", task=NoisyTask())
+
+
+def test_a_moment_read_from_a_file_lies_in_memory_as_its_parameter_does() -> None:
+    moment, parameter = torch.arange(54.0).view(2, 3, 3, 3), torch.empty(2, 3, 3, 3).to(memory_format=torch.channels_last)
+    found = like(moment, parameter)
+    assert found.stride() == parameter.stride()
+    assert torch.equal(found, moment)

@@ -1,12 +1,12 @@
-"""The recipes: one module each, found by its name. `recipe()` in it returns the configuration, its docstring explains it."""
+"""The recipes: each public function of the modules beside this file returns a configuration and documents it."""
 
 from __future__ import annotations
 
 import ast
 import importlib
-import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,22 +17,30 @@ if TYPE_CHECKING:
 
 
 class _Recipes(Mapping[str, "Callable[[], TrainConfig]"]):
-    """The modules beside this file. Listing them imports none, so that `stepsnet train --help` needs no torch."""
+    """Recipe functions by name. Listing them parses the files without importing them: `train --help` needs no torch."""
+
+    @cached_property
+    def found(self) -> dict[str, tuple[str, str]]:
+        """Name → module and docstring."""
+        public = {}
+        for path in Path(__file__).parent.glob("[!_]*.py"):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                    public[node.name] = (path.stem, ast.get_docstring(node) or "")
+        return dict(sorted(public.items()))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")))
+        return iter(self.found)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self.found)
 
     def __getitem__(self, name: str) -> Callable[[], TrainConfig]:
-        if name not in set(self):
-            raise KeyError(name)
-        module = importlib.import_module(f"{__name__}.{name}")
-        return lambda: replace(module.recipe(), recipe=name)
+        module = importlib.import_module(f"{__name__}.{self.found[name][0]}")
+        return lambda: replace(getattr(module, name)(), recipe=name)
 
 
-RECIPES: Mapping[str, Callable[[], TrainConfig]] = _Recipes()
+RECIPES = _Recipes()
 
 
 def get_recipe(name: str) -> TrainConfig:
@@ -43,6 +51,5 @@ def get_recipe(name: str) -> TrainConfig:
 
 
 def explain(name: str) -> str:
-    """The docstring of a recipe, read without importing it."""
-    source = (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")
-    return ast.get_docstring(ast.parse(source)) or ""
+    """The docstring of a recipe: what it is, commands, data, time and expected result."""
+    return RECIPES.found[name][1]
