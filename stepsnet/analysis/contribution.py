@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stepsnet.analysis.results import Result, along_depth, numbers, step_label, wide
+from stepsnet.analysis.results import Result, numbers, step_label, wide
 from stepsnet.analysis.states import Seen, undisturbed, watch_blocks
-from stepsnet.report.figures import Line, bar_chart, line_chart
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -37,9 +33,6 @@ class StepContribution(Result):
     z_0_share: list[float]
     """⟨z_0, z⟩ / ‖z‖² of the step's stage"""
 
-    def plot(self, title: str = "What each step adds to the final state", note: str = "") -> Figure:
-        return bar_chart(self.steps, self.norm, title=title, y_label="‖update‖ / ‖final state‖", note=note)
-
 
 @dataclass(frozen=True)
 class WidthUse(Result):
@@ -61,11 +54,6 @@ class WidthUse(Result):
     def use(self) -> list[float]:
         """Rank by limit."""
         return [rank / limit for rank, limit in zip(self.rank, self.limit, strict=True)]
-
-    def plot(self, title: str = "Effective rank of the state", note: str = "") -> Figure:
-        curves = [("behind the block", self.rank, False), ("of z₀", self.rank_0, True), ("at most", [float(n) for n in self.limit], True)]
-        lines = [Line(name, *along_depth(self.block, values, self.stage), dashed=dashed) for name, values, dashed in curves]
-        return line_chart(lines, title=title, x_label="block", y_label="effective rank", note=note, y_from=0.0)
 
 
 def step_contribution(

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stepsnet.analysis.results import Result, along_depth, numbers, step_label, wide
+from stepsnet.analysis.results import Result, numbers, step_label, wide
 from stepsnet.analysis.shortcut import deviation
 from stepsnet.analysis.states import Part, Seen, check_blocks, differentiable, first_tensor, narrowed, undisturbed, watch_blocks
 from stepsnet.errors import UsageError
-from stepsnet.report.figures import Line, line_chart
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -45,16 +41,6 @@ class GradientFlow(Result):
     block: list[int]
     stage: list[int]
     loss: float
-
-    def plot(self, title: str = "Gradient over depth", note: str = "") -> Figure:
-        """∂ẑ_l/∂ẑ_0 beside γ, and the norms relative to their largest."""
-        curves = [
-            ("∂ẑ_l/∂ẑ₀", self.dz, False), ("γ = σ₀/σ_l (Eq. 2)", self.gamma, True),
-            ("‖∂L/∂z_l‖, largest = 1", _scaled(self.activation_norms), False),
-            ("‖∂L/∂weights of the block‖, largest = 1", _scaled(self.block_norms), False),
-        ]  # fmt: skip
-        lines = [Line(name, *along_depth(self.block, values, self.stage), dashed=dashed) for name, values, dashed in curves]
-        return line_chart(lines, title=title, x_label="block", y_label="", note=note, y_from=0.0)
 
 
 def gradient_flow(
@@ -206,8 +192,3 @@ def _backward(
         "stage": [seen.stage for seen in at_work],
         "loss": float(value.detach()),
     }
-
-
-def _scaled(values: list[float]) -> list[float]:
-    largest = max(values)
-    return [value / largest if largest > 0 else value for value in values]

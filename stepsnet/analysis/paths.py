@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
@@ -17,10 +17,6 @@ from stepsnet.analysis.results import Result, step_label
 from stepsnet.analysis.states import Net, macro_nets, undisturbed
 from stepsnet.cost import count_params
 from stepsnet.errors import UsageError
-from stepsnet.report.figures import Line, bar_chart, line_chart
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Measure: TypeAlias = Callable[[nn.Module, Any], tuple[float, float]]
 
@@ -33,10 +29,6 @@ class MaskedPaths(Result):
     slow: list[float]
     fast: list[float]
 
-    def plot(self, metric: str = "metric", title: str = "Slow and fast path masked", note: str = "") -> Figure:
-        lines = [Line("slow path: the first n", self.sizes, self.slow), Line("fast path: the last n", self.sizes, self.fast)]
-        return line_chart(lines, title=title, x_label="channels of x set to zero", y_label=metric, note=note)
-
 
 @dataclass(frozen=True)
 class DroppedBlocks(Result):
@@ -47,10 +39,6 @@ class DroppedBlocks(Result):
     dropped: list[int]
     share: list[float]
     metric: list[float]
-
-    def plot(self, metric: str = "metric", title: str = "Similar computation dropped in each step", note: str = "") -> Figure:
-        words = [f"{step}, last {count}" if count else step for step, count in zip(self.steps, self.dropped, strict=True)]
-        return bar_chart(words, self.metric, title=title, y_label=metric, note=note)
 
 
 def mask_paths(model: nn.Module, batches: Iterable[Any], measure: Measure, sizes: Sequence[int] | None = None) -> MaskedPaths:

@@ -13,12 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from stepsnet.analysis.shortcut import measure
 from stepsnet.analysis.states import macro_nets
-from stepsnet.files import read_json
-from stepsnet.report.figures import save_figure
-from stepsnet.report.gamma import gamma_map
-from stepsnet.runs.folder import CONFIG, GAMMA, StepLines, read_lines
-
-PICTURE = "gamma.png"
+from stepsnet.runs.folder import GAMMA, StepLines
 
 
 class Samples(Protocol):
@@ -62,7 +57,6 @@ class RunFace(Protocol):
 class GammaRecorder:
     """Writes `{"step": …, "gamma": […]}` to gamma.jsonl in the run folder: at the start, every `every` steps, and at the last one.
 
-    At the end the whole of it becomes gamma.png, a map of step and depth, if matplotlib is installed.
     The same `samples` validation samples serve as probe each time. Should the passes take more than `share` of the time, steps are left
     out, but never the first, those in `always` and the last. Sharded models (FSDP) are not watched: a pass through one needs all ranks.
     """
@@ -99,11 +93,7 @@ class GammaRecorder:
         """Nothing to do: every line is on its way to the disk already."""
 
     def on_end(self, state: RunFace) -> None:
-        if not self._watching:
-            return
-        drawn = gamma_map(read_lines(self._path), read_json(state.out / CONFIG))
-        if drawn is not None:
-            save_figure(drawn, state.out / PICTURE)
+        """Nothing to do: `report.run.run_report` draws what was recorded."""
 
     def close(self) -> None:
         if getattr(self, "_watching", False):

@@ -32,19 +32,6 @@ def step_label(stage: int, step: int, stages: int) -> str:
     return f"stage {stage + 1}, step {step + 1}" if stages > 1 else f"step {step + 1}"
 
 
-def along_depth(blocks: Sequence[int], values: Sequence[float], stages: Sequence[int]) -> tuple[list[float], list[float | None]]:
-    """The points of a line over the numbers of the blocks, with a gap where a stage ends."""
-    x: list[float] = []
-    y: list[float | None] = []
-    for index, (block, value) in enumerate(zip(blocks, values, strict=True)):
-        if index and stages[index] != stages[index - 1]:
-            x.append(block)  # a point without a value breaks the line
-            y.append(None)
-        x.append(block)
-        y.append(value)
-    return x, y
-
-
 def wide(z: Tensor) -> Tensor:
     """In fp32 at least."""
     return z if z.dtype == torch.float64 else z.float()

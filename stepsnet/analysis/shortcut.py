@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stepsnet.analysis.results import Result, along_depth, wide
+from stepsnet.analysis.results import Result, wide
 from stepsnet.analysis.states import Seen, undisturbed, watch_blocks
 from stepsnet.errors import UsageError
 from stepsnet.files import finite
-from stepsnet.report.figures import Line, line_chart
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -65,15 +61,6 @@ class ShortcutRatio(Result):
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "mean": finite(self.mean)}
-
-    def plot(self, title: str = "Shortcut ratio over depth", note: str = "") -> Figure:
-        """The two weights of Eq. 2, what each block adds, and the cosine; `note` should say initialisation and training step."""
-        curves = [
-            ("γ = σ₀/σ_l, the shortcut", self.gamma, False), ("σ_r/σ_l, all branches so far", self.residual_weight, False),
-            ("the block's own branch", self.branch_weight, False), ("cosine of z_l and z₀", self.cosine, True),
-        ]  # fmt: skip
-        lines = [Line(name, *along_depth(self.block, values, self.stage), dashed=dashed) for name, values, dashed in curves]
-        return line_chart(lines, title=title, x_label="block", y_label="share of σ_l", note=note, y_from=0.0)
 
 
 def shortcut_ratio(

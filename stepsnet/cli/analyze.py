@@ -14,9 +14,8 @@ from stepsnet.errors import UsageError, nearest
 from stepsnet.report.table import Column, Table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from stepsnet.integrations.foreign import Loaded
+    from stepsnet.report.chart import Chart
     from stepsnet.tasks.base import Batch
     from stepsnet.train.loader import ValidationBatches
 
@@ -35,7 +34,7 @@ The model is a registered name, newly initialised; the folder of a run, on its v
 timm:NAME; hf:TYPE or hf:FOLDER. `stepsnet doctor` measures all of it and recommends changes.
 
   stepsnet analyze gamma steps_deit_tiny
-  stepsnet analyze gradients runs/first --plot gradients.png
+  stepsnet analyze gradients runs/first --plot gradients.svg
   stepsnet analyze gamma timm:vit_tiny_patch16_224 --start 2      the state after block 2 is z_0
   stepsnet analyze drops runs/first --json"""
 
@@ -54,7 +53,7 @@ class Shown:
     columns: Sequence[str]
     rows: list[list[str]]
     remark: str
-    draw: Callable[[str], Figure]
+    draw: Callable[[str], Chart]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,12 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch", type=int, metavar="N", help=batch)
     add("--data", metavar="DIR", help="paths and drops: where the run's data is now, if it was moved")
     add("--seed", type=seed, default=0, help="of initial weights, random inputs and directions (default: 0)")
-    add("--plot", type=Path, metavar="FILE", help="also draw a figure: .png, .svg or .pdf")
+    add("--plot", type=Path, metavar="FILE", help="also draw a chart: .svg")
     add("--json", action="store_true", help="print one object instead of a table")
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.report.figures import check_picture, save_figure
+    from stepsnet.report.chart import check_chart_path
 
     known = (*ON_INPUTS, *ON_METRIC)
     if args.what not in known:
@@ -81,10 +80,10 @@ def run(args: argparse.Namespace) -> int:
     if args.batch is not None and args.batch < 1:
         raise UsageError(f"--batch is {args.batch}, but must be at least 1.")
     if args.plot is not None:
-        check_picture(args.plot)
+        check_chart_path(args.plot)
     shown, described = _on_metric(args) if args.what in ON_METRIC else _on_inputs(args)
     if args.plot is not None:
-        save_figure(shown.draw(described), args.plot)
+        shown.draw(described).save(args.plot)
     if args.json:
         print_json({"what": args.what, "model": args.model, "measured_on": described, **shown.result.to_json()})
     else:
@@ -131,18 +130,20 @@ def _resized(inputs: tuple[Any, ...], batch: int, seed: int) -> tuple[Any, ...]:
 
 def _gamma(loaded: Loaded, args: argparse.Namespace) -> Shown:
     from stepsnet.analysis import shortcut_ratio
+    from stepsnet.report.analysis import shortcut_chart
 
     found = shortcut_ratio(loaded.model, *loaded.inputs, start=args.start)
     columns = ("block", "γ", "σ_l", "all branches", "own branch", "cosine with z_0")
     lists = (found.gamma, found.sigma, found.residual_weight, found.branch_weight, found.cosine)
     mean = f"Mean γ {found.mean:.3f} over {len(found.gamma)} blocks."
     remark = f"{mean} Branches are σ(z_l - z_0)/σ_l and σ(z_l - z_(l-1))/σ_l."
-    return Shown(found, columns, _by_block(found.block, found.stage, lists), remark, lambda note: found.plot(note=note))
+    return Shown(found, columns, _by_block(found.block, found.stage, lists), remark, lambda note: shortcut_chart(found, note))
 
 
 def _gradients(loaded: Loaded, args: argparse.Namespace) -> Shown:
     from stepsnet.analysis import gradient_flow
     from stepsnet.analysis.gradients import measure_flow
+    from stepsnet.report.analysis import gradient_chart
 
     if loaded.loss is None:
         loss = "cross-entropy against random classes"
@@ -154,11 +155,12 @@ def _gradients(loaded: Loaded, args: argparse.Namespace) -> Shown:
     lists = (found.dz, found.gamma, found.gain, found.activation_norms, found.block_norms)
     steps = ", ".join(f"{step} {norm:.3g}" for step, norm in zip(found.steps, found.step_norms, strict=True))
     remark = f"Loss {found.loss:.4g}, {loss}. ‖∂L/∂weights‖ by step: {steps}. Eq. 2 expects ∂ẑ_l/∂ẑ_0 = γ."
-    return Shown(found, columns, _by_block(found.block, found.stage, lists), remark, lambda note: found.plot(note=note))
+    return Shown(found, columns, _by_block(found.block, found.stage, lists), remark, lambda note: gradient_chart(found, note))
 
 
 def _contribution(loaded: Loaded, args: argparse.Namespace) -> Shown:  # noqa: ARG001
     from stepsnet.analysis import step_contribution
+    from stepsnet.report.analysis import contribution_chart
 
     found = step_contribution(loaded.model, *loaded.inputs)
     columns = ("step", "blocks", "‖update‖/‖z‖", "share of z", "‖z_0‖/‖z‖", "share of z_0")
@@ -166,17 +168,18 @@ def _contribution(loaded: Loaded, args: argparse.Namespace) -> Shown:  # noqa: A
     by_step = zip(found.steps, found.blocks, *lists, strict=True)
     rows = [[step, str(blocks), *map(_number, values)] for step, blocks, *values in by_step]
     remark = "z is the final state of the stage; the shares of z_0, the steps and the joins add up to 1."
-    return Shown(found, columns, rows, remark, lambda note: found.plot(note=note))
+    return Shown(found, columns, rows, remark, lambda note: contribution_chart(found, note))
 
 
 def _width(loaded: Loaded, args: argparse.Namespace) -> Shown:  # noqa: ARG001
     from stepsnet.analysis import width_use
+    from stepsnet.report.analysis import width_chart
 
     found = width_use(loaded.model, *loaded.inputs)
     columns = ("block", "effective rank", "of z_0", "at most", "use")
     lists = (found.rank, found.rank_0, found.limit, found.use)
     remark = "exp(entropy) of the squared singular values, channels centred; at most the width or the positions minus one."
-    return Shown(found, columns, _by_block(found.block, found.stage, lists), remark, lambda note: found.plot(note=note))
+    return Shown(found, columns, _by_block(found.block, found.stage, lists), remark, lambda note: width_chart(found, note))
 
 
 def _on_metric(args: argparse.Namespace) -> tuple[Shown, str]:
@@ -236,17 +239,19 @@ class _Counted:
 
 def _paths(model: Any, batches: _Counted, measure: Any, metric: str) -> Shown:
     from stepsnet.analysis import mask_paths
+    from stepsnet.report.analysis import paths_chart
 
     found = mask_paths(model, batches, measure)
     by_size = zip(found.sizes, found.slow, found.fast, strict=True)
     rows = [[str(size), _number(slow), _number(fast)] for size, slow, fast in by_size]
     remark = "The first n (slow path) or the last n (fast path) channels of x are zero before the StepsNet (Table 6)."
     columns = ("n", f"slow path: {metric}", f"fast path: {metric}")
-    return Shown(found, columns, rows, remark, lambda note: found.plot(metric, note=note))
+    return Shown(found, columns, rows, remark, lambda note: paths_chart(found, metric, note))
 
 
 def _drops(model: Any, batches: _Counted, measure: Any, metric: str) -> Shown:
     from stepsnet.analysis import drop_blocks
+    from stepsnet.report.analysis import drops_chart
 
     found = drop_blocks(model, batches, measure)
     rows = [
@@ -255,7 +260,7 @@ def _drops(model: Any, batches: _Counted, measure: Any, metric: str) -> Shown:
     ]
     remark = "The last blocks of one step at a time are left out, about as much computation from each (Table 7)."
     columns = ("step", "blocks left out", "share of the blocks' weights", metric)
-    return Shown(found, columns, rows, remark, lambda note: found.plot(metric, note=note))
+    return Shown(found, columns, rows, remark, lambda note: drops_chart(found, metric, note))
 
 
 def _by_block(blocks: Sequence[int], stages: Sequence[int], lists: Sequence[Sequence[float]]) -> list[list[str]]:

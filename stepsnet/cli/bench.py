@@ -10,7 +10,6 @@ from typing import Any
 from stepsnet.cli.console import print_json, print_table, progress
 from stepsnet.cli.resolve import find_model, weights_file
 from stepsnet.errors import UsageError
-from stepsnet.report.table import Column, Table
 
 SUMMARY = "measure speed and memory side by side: against timm, the plain baseline, other runtimes, over depth"
 DESCRIPTION = """\
@@ -74,26 +73,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.report.bench_tables import findings, machine_line, tables_of, timed_lines
+    from stepsnet.report.bench import bench_report, findings, machine_line, tables_of, timed_lines
     from stepsnet.research.bench import threads
 
     _check(args)
     with threads(args.threads):
         document: dict[str, Any] = {"command": command_line(args), **MEASURES[args.what](args)}
-    report = None
-    if args.out:
-        from stepsnet.report.bench import bench_report
-
-        report = bench_report(document, Path(args.out))
+    report = bench_report(document, Path(args.out)) if args.out else None
     if args.json:
         print_json(document)
         return 0
     print("\n".join([*findings(document), ""]))
     for table in tables_of(document):
-        # The first column says what a row is about: it may wrap, but is never left out.
-        named = enumerate(table.columns)
-        kinds = [Column(title, "name" if index in table.left else "number") for index, title in named]
-        print_table(Table((Column(table.columns[0], "text", 0), *kinds[1:]), table.rows))
+        print_table(table)
     print("\n".join([machine_line(document), *timed_lines(document)]))
     if report is not None:
         print(f"Figures and tables: {report}")

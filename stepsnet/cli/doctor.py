@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.report.doctor import write_doctor_page
+    from stepsnet.report.analysis import write_doctor_page
     from stepsnet.report.html import check_place
     from stepsnet.runs.folder import is_run
 

@@ -74,7 +74,7 @@ step, narrow to wide; stages separated by ';'; or only a number of steps.
     @staticmethod
     def run(args: argparse.Namespace) -> int:
         from stepsnet.macro import StepPlan
-        from stepsnet.report.stack import stack_text
+        from stepsnet.report.chart import stack_text
 
         asked = {"plan": args.plan, "img_size": args.img_size, "join": args.join, "macro": args.macro}
         figures = describe(args.name, **{key: value for key, value in asked.items() if value is not None})

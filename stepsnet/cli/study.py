@@ -69,10 +69,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(place: Place, args: argparse.Namespace) -> int:
-    from stepsnet.optional import require
     from stepsnet.research.studies.runner import left, run_study, steps_left
 
-    require("matplotlib.figure", extra="plots")  # to fail now, not when the work is done
     workers = args.workers if args.workers is not None else _cores()
     if workers < 1 or (args.hours is not None and args.hours <= 0):
         raise UsageError(f"--workers and --hours must be above 0, not {workers} and {args.hours}.")
@@ -118,7 +116,7 @@ def _report(place: Place, results: Results, *, json: bool) -> int:
         print_json({**summary(place, results), "report": str(report)})
     else:
         for found in page.tables:
-            print_table(Table(found.columns, found.rows, title=found.caption))
+            print_table(found)
         print("\n".join(["Outcome by the rule:", *(f"  {line}" for line in (*page.outcomes, *page.remarks))]))
         print(f"\n{page.lead}. Figures and registration: {report} (and {words}).")
     return 1 if results.failed() else 0

@@ -1,184 +1,330 @@
-"""A benchmark's page and pictures, from its JSON alone."""
+"""A benchmark's tables, charts and page, from its JSON object alone."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from stepsnet.report.bench_tables import case_name, findings, machine_line, tables_of, timed_lines
-from stepsnet.report.figures import Line, bar_chart, figure_svg, line_chart, save_figure
-from stepsnet.report.html import figures, page, paragraph, preformatted, section, table, write
-from stepsnet.report.palette import RESIDUAL, SERIES, STEPS
+from stepsnet.report.chart import BarChart, Chart, Line, LineChart
+from stepsnet.report.html import command, figures, page, paragraph, section, write
+from stepsnet.report.svg import RESIDUAL, SERIES, STEPS
+from stepsnet.report.table import Column, Table
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+Document: TypeAlias = Mapping[str, Any]
 Value: TypeAlias = Callable[[Mapping[str, Any]], float]
 
-FEW_BARS = 4  # more have their names slanted
 SAVED = "Saved for the backward pass"
-TITLES = {"speed": "Speed", "memory": "Memory", "depth": "How cost grows"}
-
-
-def bench_report(document: Mapping[str, Any], folder: Path) -> Path:
-    """Write result.json, the pictures and report.html into a folder, which is made if need be; the path of the page."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write(folder / "result.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    drawn = bench_figures(document)
-    for name, (_, figure) in drawn.items():
-        save_figure(figure, folder / f"{name}.png")
-    sections = [
-        section("What came out", *map(paragraph, findings(document))),
-        section("Figures", figures(*((caption, figure_svg(figure)) for caption, figure in drawn.values()))),
-        *(section(each.title, table(each.columns, each.rows, left=each.left)) for each in tables_of(document)),
-        section("What is timed", *map(paragraph, timed_lines(document)), paragraph(ABOUT[document["benchmark"]])),
-        section("Command", preformatted(document["command"])) if "command" in document else "",
-    ]
-    return write(folder / "report.html", page(TITLES[document["benchmark"]], machine_line(document), sections))
-
-
+TITLES = {"speed": "Speed", "memory": "Memory", "depth": "Cost over depth and width"}
 ABOUT = {
-    "speed": "The contenders of a case take turns in one process, each round beginning with another. A ratio is the reference's time over "
-    "the contender's in the same round; above 1 the contender is faster. GFLOP/s count two for each of our multiply-accumulates, "
-    "three times as many in a training step.",
-    "memory": "A peak is that of a process of its own which makes the model and runs one pass. Bytes saved for backward are counted by "
-    "watching what autograd saves: every storage once, without parameters, buffers and inputs.",
-    "depth": "Exponents are fitted by least squares to logarithms, with their standard error. Attention costs 2N²C beside the 12NC² of the "
-    "linear layers (Eq. 3), so MACs grow a little slower than the square of the width, and at small widths time grows slower still: "
-    "there it goes to norms, activations and calls, which are linear in the width or constant.",
+    "speed": "The contenders of a case take turns in one process; each round starts with another one. A ratio is the time of the "
+    "reference over the time of the contender in the same round: above 1 the contender is faster. GFLOP/s count two operations a "
+    "multiply-accumulate, and three times as many in a training step.",
+    "memory": "A peak is measured in a process of its own, which creates the model and runs one pass. The bytes saved for the backward "
+    "pass are those that autograd saves: each storage once, without parameters, buffers and inputs.",
+    "depth": "Exponents are least-squares fits to logarithms, with their standard errors. Attention costs 2N²C and the linear layers "
+    "12NC² (Eq. 3), so MACs grow slower than the square of the width. At small widths time grows slower still: norms, activations and "
+    "call overhead are linear in the width or constant.",
 }
 
 
-def bench_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]:
-    """Name of the file: (caption, picture)."""
-    draw = {"speed": _speed_figures, "memory": _memory_figures, "depth": _depth_figures}
+def bench_report(document: Document, folder: Path) -> Path:
+    """Write result.json, the charts as .svg and report.html into a folder, which is created; the path of the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / "result.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    charts = bench_charts(document)
+    for name, chart in charts.items():
+        chart.save(folder / f"{name}.svg")
+    first, *others = findings(document) or [""]
+    sections = [
+        section("Findings", *map(paragraph, others)),
+        section("Charts", figures(*charts.values())),
+        section("Tables", *(table.html() for table in tables_of(document))),
+        section("What is timed", *map(paragraph, timed_lines(document)), paragraph(ABOUT[document["benchmark"]])),
+        section("Command", command(document.get("command", ""))),
+    ]
+    return write(folder / "report.html", page(TITLES[document["benchmark"]], machine_line(document), sections, verdict=first))
+
+
+def tables_of(document: Document) -> list[Table]:
+    """The tables of a benchmark's JSON object."""
+    return TABLES[document["benchmark"]](document)
+
+
+def machine_line(document: Document) -> str:
+    """Machine, versions and date in one sentence."""
+    machine = document["machine"]
+    peak = ", ".join(f"{flops:.0f} in {dtype}" for dtype, flops in document.get("peak_gflops", {}).items())
+    limit = f"; fastest matrix product in this run, GFLOP/s: {peak}" if peak else ""
+    bf16 = ", ".join(machine["bf16_instructions"]) or "no instructions for bf16"
+    return (
+        f"{machine['cpu']}, {counted(machine['cores'], 'core')}, {counted(machine['threads'], 'thread')}, "
+        f"{machine['instructions']}, {bf16}, torch {machine['torch']}, {machine['date']}{limit}."
+    )
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def timed_lines(document: Document) -> list[str]:
+    """What is timed, one sentence a mode."""
+    return [f"{mode.capitalize()}: {what}." for mode, what in document.get("timed", {}).items()]
+
+
+def speed_tables(document: Document) -> list[Table]:
+    cases = document["cases"]
+    costs_differ = any(len({one["macs"] for one in case["contenders"]}) > 1 for case in cases)
+    compared = any(one["difference"] is not None for case in cases for one in case["contenders"])
+    columns = [Column("case", "text", 0), Column("contender", "name"), Column("speed ×", priority=0), Column("lower quartile", priority=3)]
+    columns += [Column("per MAC ×", priority=2), Column("lower quartile", priority=5)] if costs_differ else []
+    columns += [Column("median"), Column("quartiles", priority=4), Column("per second", priority=2)]
+    columns += [Column("GFLOP/s", priority=3), Column("of peak", priority=4)]
+    columns += [Column("max. difference", priority=3)] if compared else []
+    rows = []
+    for case in cases:
+        for index, one in enumerate(case["contenders"]):
+            row = [case_name(case) if index == 0 else "", one["label"]]
+            row += ["reference", ""] if index == 0 else [times(one["ratio"]["median"]), times(one["ratio"]["lower"])]
+            if costs_differ:
+                row += ["", ""] if index == 0 else [times(one["ratio_per_mac"]["median"]), times(one["ratio_per_mac"]["lower"])]
+            spread = one["time"]
+            row += [milliseconds(spread["median"]), f"{milliseconds(spread['lower'])[:-3]} … {milliseconds(spread['upper'])}"]
+            row += [f"{one['throughput']:.4g}", f"{one['gflops']:.0f}", f"{one['share_of_peak']:.0%}"]
+            row += ["" if one["difference"] is None else f"{one['difference']:.0e}"] if compared else []
+            rows.append(row)
+    return [Table(columns, rows, "Speed")]
+
+
+def case_name(case: Mapping[str, Any]) -> str:
+    precision = f", {case['dtype']}" if case["dtype"] != "fp32" else ""
+    name = f"{case['model']}, " if case["model"] else ""
+    return f"{name}{case['mode']}, batch {case['batch']}{precision}"
+
+
+def memory_tables(document: Document) -> list[Table]:
+    rows = document["rows"]
+    batches = rows[0]["batches"] if rows and rows[0]["peaks"] else []
+    columns = [Column("model", "name"), Column("mode", "name"), Column("blocks", priority=3), Column("MACs", priority=3)]
+    columns += [Column(f"peak at batch {batch}", priority=2) for batch in batches]
+    columns += [Column(f"growth {batches[0]} → {batches[-1]}")] if batches else []
+    columns += [Column("saved for backward, an input")]
+    cells = []
+    for row in rows:
+        cell = [row["model"], row["mode"], str(row["blocks"]), f"{row['macs'] / 1e9:.2f} G", *map(mega, row["peaks"])]
+        cell += [mega(row["growth"])] if row["growth"] is not None else []
+        cells.append([*cell, "" if row["saved_per_input"] is None else mega(row["saved_per_input"])])
+    return [Table(columns, cells, "Memory")]
+
+
+def depth_tables(document: Document) -> list[Table]:
+    """The exponents first, then the points they were fitted to."""
+    laws, points = [], []
+    for series in document["series"]:
+        name = series["label"]
+        if series["laws"]:
+            found = [f"{series['laws'][what]['exponent']:.2f} ± {series['laws'][what]['error']:.2f}" for what in ("time", "macs", "memory")]
+            laws.append([name, series["varies"], series["mode"], *found])
+        for point in series["points"]:
+            accuracy = "" if point["accuracy"] is None else f"{point['accuracy']:.1f}"
+            points.append(
+                [name, series["mode"], series["varies"], str(point["at"]), f"{point['macs'] / 1e9:.2f} G",
+                 milliseconds(point["time"]["median"]), f"{point['throughput']:.4g}", mega(point["saved_per_input"]), accuracy]
+            )  # fmt: skip
+    network, mode, varies = (Column(title, "name") for title in ("network", "mode", "varies"))
+    columns = (network, mode, varies, Column("at", priority=0), Column("MACs", priority=2), Column("median", priority=0),
+               Column("per second", priority=3), "saved for backward, an input", Column("top-1 % (paper)", priority=4))  # fmt: skip
+    exponents = Table((network, varies, mode, "time", "MACs", "saved for backward"), laws, "Exponents")
+    return [*([exponents] if laws else []), Table(columns, points, "Points")]
+
+
+def construction_tables(document: Document) -> list[Table]:
+    columns = ("network", "blocks", "layers", "params", "make", "make on meta", "file", "write", "read")
+    rows = []
+    for row in document["rows"]:
+        make, on_meta, write_time, read = (milliseconds(row[what]["median"]) for what in ("make", "make_on_meta", "write", "read"))
+        size = f"{row['params'] / 1e6:.1f} M"
+        rows.append([row["model"], str(row["blocks"]), str(row["layers"]), size, make, on_meta, mega(row["bytes"]), write_time, read])
+    return [Table(columns, rows, "Construction")]
+
+
+def printed_tables(document: Document) -> list[Table]:
+    """Of a program whose result is its output."""
+    return [Table((Column("output", "text"),), [[line] for line in document["lines"]], "Printed")]
+
+
+TABLES: dict[str, Callable[[Document], list[Table]]] = {
+    "speed": speed_tables, "memory": memory_tables, "depth": depth_tables, "construction": construction_tables,
+    "printed": printed_tables,
+}  # fmt: skip
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.2f}"
+
+
+def milliseconds(seconds: float) -> str:
+    digits = 0 if seconds >= 0.1 else 1 if seconds >= 0.01 else 2
+    return f"{1000 * seconds:.{digits}f} ms"
+
+
+def mega(count: float) -> str:
+    return f"{count / 1e6:,.1f} MB"
+
+
+def findings(document: Document) -> list[str]:
+    """The ratios and exponents as sentences."""
+    if document["benchmark"] == "speed":
+        return [sentence for case in document["cases"] for sentence in _speed_sentences(case)]
+    if document["benchmark"] == "depth":
+        return [_law_sentence(series) for series in document["series"] if series["laws"]]
+    return _memory_sentences(document["rows"])
+
+
+def _speed_sentences(case: Mapping[str, Any]) -> list[str]:
+    reference, *others = case["contenders"]
+    sentences = []
+    for one in others:
+        per_mac = f"; {times(one['ratio_per_mac']['median'])} × per MAC" if one["macs"] != reference["macs"] else ""
+        ratio = one["ratio"]
+        sentences.append(f"{case_name(case)}: {one['label']} is {times(ratio['median'])} × {reference['label']} "
+                         f"(quartiles {times(ratio['lower'])} … {times(ratio['upper'])}){per_mac}.")  # fmt: skip
+    return sentences
+
+
+def _law_sentence(series: Mapping[str, Any]) -> str:
+    grow = {what: f"^{law['exponent']:.2f} (± {law['error']:.2f})" for what, law in series["laws"].items()}
+    x = series["varies"]
+    return f"{series['label']}, {series['mode']}: time grows as {x}{grow['time']}, MACs {x}{grow['macs']}, saved bytes {x}{grow['memory']}."
+
+
+def _memory_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each further model against the first of its mode."""
+    sentences = []
+    for row in rows:
+        first = next(other for other in rows if other["mode"] == row["mode"])
+        if row is not first and row["saved_per_input"]:
+            grown = row["growth"] is not None and first["growth"]
+            growth = f", and its total memory grows {row['growth'] / first['growth']:.2f} × as much" if grown else ""
+            saves = f"{row['saved_per_input'] / first['saved_per_input']:.2f} × the bytes of {first['model']} for backward"
+            sentences.append(f"{row['model']} saves {saves}{growth}.")
+    return sentences
+
+
+def bench_charts(document: Document) -> dict[str, Chart]:
+    """The charts by the name of their file."""
+    draw = {"speed": _speed_charts, "memory": _memory_charts, "depth": _depth_charts}
     return draw[document["benchmark"]](document)
 
 
-def _speed_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]:
-    drawn = {}
+def _speed_charts(document: Document) -> dict[str, Chart]:
+    charts: dict[str, Chart] = {}
     ratios = [(case, one) for case in document["cases"] for one in case["contenders"][1:]]
     if ratios and document["settings"]["against"]:
         labels = [f"{case_name(case)}: {one['label']}" if len(case["contenders"]) > 2 else case_name(case) for case, one in ratios]
-        spreads = [(one["ratio"]["upper"] - one["ratio"]["lower"]) / 2 for _, one in ratios]
         references = {case["contenders"][0]["label"] for case, _ in ratios}
-        title = f"Speed against {references.pop() if len(references) == 1 else 'its reference'}"
-        chart = bar_chart(
-            labels, [one["ratio"]["median"] for _, one in ratios], errors=spreads, y_label="times as fast",
-            title=title, note="medians; whiskers: half the distance of the quartiles",
+        reference = references.pop() if len(references) == 1 else "its reference"
+        charts["ratio"] = BarChart(
+            title=f"Speed relative to {reference}", note="Medians; whiskers are quartiles. Above 1: faster.", labels=labels,
+            values=[one["ratio"]["median"] for _, one in ratios], reference=1.0, x_label=f"speed over that of {reference}",
+            spans=[(one["ratio"]["lower"], one["ratio"]["upper"]) for _, one in ratios], width=620,
         )  # fmt: skip
-        if len(labels) > FEW_BARS:
-            chart.axes[0].set_xticks(range(len(labels)), labels, rotation=40, ha="right")
-        drawn["ratio"] = ("Speed over the reference's", chart)
     for case in document["cases"]:
         if len({one["macs"] for one in case["contenders"]}) > 2 and len({one["model"] for one in case["contenders"]}) > 2:
-            drawn |= _throughput(case, document.get("accuracy", {}))
-    return drawn
+            charts |= _throughput(case, document.get("accuracy", {}))
+    return charts
 
 
-def _throughput(case: Mapping[str, Any], accuracy: Mapping[str, float]) -> dict[str, tuple[str, Figure]]:
-    """Figure 6a: what a model costs and what it brings, against its speed."""
+def _throughput(case: Mapping[str, Any], accuracy: Mapping[str, float]) -> dict[str, Chart]:
+    """Figure 6a: cost and accuracy of models against their speed."""
     name = f"{case['mode']}_{case['batch']}_{case['dtype']}"
-    title = f"{case['mode'].capitalize()}, batch {case['batch']}, {case['dtype']}"
+    note = f"{case['mode'].capitalize()}, batch {case['batch']}, {case['dtype']}"
     unit = f"{case['unit']} a second"
     contenders = case["contenders"]
     cost = _families(contenders, lambda one: one["macs"] / 1e9, lambda one: one["throughput"])
-    drawn = {f"macs_{name}": ("Throughput against cost", _logarithmic(
-        line_chart(cost, title=title, x_label="MACs of one input, G", y_label=unit, log_x=True, log_y=True)))}
+    charts: dict[str, Chart] = {f"macs_{name}": LineChart(
+        title="Throughput against cost", note=note, lines=cost, x_label="MACs of one input, G", y_label=unit, log_x=True, log_y=True)}
     known = [one for one in contenders if one["model"] in accuracy]
     if len(known) > 1:
         curves = _families(known, lambda one: one["throughput"], lambda one: accuracy[one["model"]])
-        drawn[f"accuracy_{name}"] = ("Accuracy against throughput (Figure 6a)", _logarithmic(
-            line_chart(curves, title=title, x_label=unit, y_label="top-1 %, as the paper prints it", log_x=True)))
-    return drawn
+        charts[f"accuracy_{name}"] = LineChart(
+            title="Accuracy against throughput (Figure 6a)", note=note, lines=curves, x_label=unit,
+            y_label="top-1 %, as printed in the paper", log_x=True,
+        )  # fmt: skip
+    return charts
 
 
 def _families(contenders: Sequence[Mapping[str, Any]], x: Value, y: Value) -> list[Line]:
-    """One line a family, its residual networks dashed in the same colour as its Steps networks."""
+    """One line a family; residual networks are dashed, in the colour of the Steps networks of their family."""
     kinds: dict[tuple[str, bool], list[Mapping[str, Any]]] = {}
     for one in sorted(contenders, key=x):
         family = re.match("[a-z]*", one["model"].removeprefix("test_").removeprefix("steps_"))
         kinds.setdefault((family[0] if family else "", "steps" in one["model"]), []).append(one)
-    colors = dict(zip(dict.fromkeys(family for family, _ in kinds), cycle(SERIES), strict=False))
+    colors = dict(zip(sorted({family for family, _ in kinds}), cycle(SERIES), strict=False))
     return [
-        Line(f"{'steps ' * steps}{family}", [x(one) for one in ones], [y(one) for one in ones], colors[family], dashed=not steps)
+        Line(f"{'steps ' * steps}{family}", [x(one) for one in ones], [y(one) for one in ones], colors[family], dashed=not steps,
+             names=[one["model"] for one in ones])
         for (family, steps), ones in sorted(kinds.items())
-    ]
+    ]  # fmt: skip
 
 
-def _memory_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]:
-    drawn = {}
+def _memory_charts(document: Document) -> dict[str, Chart]:
+    charts: dict[str, Chart] = {}
     grown = [row for row in document["rows"] if row["growth"] is not None]
     if grown:
         first, last = grown[0]["batches"][0], grown[0]["batches"][-1]
-        drawn["growth"] = ("Growth of total memory (Figure 6d)", bar_chart(
-            [_row_name(row) for row in grown], [row["growth"] / 1e6 for row in grown], colors=[_color(row["model"]) for row in grown],
-            title=f"Growth of total memory, batch {first} to {last}", y_label="MB", note="peaks of resident memory, one process each",
-        ))
+        charts["growth"] = BarChart(
+            title="Growth of total memory (Figure 6d)", note=f"Batch {first} to {last}; peaks of resident memory, one process each.",
+            labels=[f"{row['model']}, {row['mode']}" for row in grown], values=[row["growth"] / 1e6 for row in grown],
+            colors=[_color(row["model"]) for row in grown], x_label="MB",
+        )  # fmt: skip
     saved = [row for row in document["rows"] if row["saved_per_input"] is not None]
     if saved:
-        drawn["saved"] = ("Saved for the backward pass", bar_chart(
-            [row["model"] for row in saved], [row["saved_per_input"] / 1e6 for row in saved], title=SAVED,
-            colors=[_color(row["model"]) for row in saved], y_label="MB an input", note="counted: every storage that autograd saves, once",
-        ))
-    return drawn
-
-
-def _row_name(row: Mapping[str, Any]) -> str:
-    return f"{row['model']}, {row['mode']}"
+        charts["saved"] = BarChart(
+            title=SAVED, note="Counted: each storage that autograd saves, once.", labels=[row["model"] for row in saved],
+            values=[row["saved_per_input"] / 1e6 for row in saved], colors=[_color(row["model"]) for row in saved], x_label="MB an input",
+        )  # fmt: skip
+    return charts
 
 
 def _color(model: str) -> str:
     return STEPS if "steps" in model.lower() else RESIDUAL
 
 
-def _depth_figures(document: Mapping[str, Any]) -> dict[str, tuple[str, Figure]]:
-    drawn = {}
-    kinds = dict.fromkeys((series["varies"], series["mode"], series["batch"]) for series in document["series"])
-    for varies, mode, batch in kinds:
-        together = [series for series in document["series"] if (series["varies"], series["mode"]) == (varies, mode)]
-        title, x_label = f"{mode.capitalize()}, batch {batch}", "width" if varies == "width" else "blocks"
-        time = [_line(series, lambda point: 1000 * point["time"]["median"], "time", number) for number, series in enumerate(together)]
-        rate = [_line(series, lambda point: point["throughput"], "", number) for number, series in enumerate(together)]
-        memory = [_line(series, lambda point: point["saved_per_input"] / 1e6, "memory", number) for number, series in enumerate(together)]
-        if together[0]["laws"]:
-            drawn[f"time_{varies}_{mode}"] = (f"Time against {varies}", _power_chart(time, title, x_label, "ms a batch, median"))
-            drawn[f"memory_{varies}"] = (f"Memory against {varies}", _power_chart(memory, SAVED, x_label, "MB an input"))
+def _depth_charts(document: Document) -> dict[str, Chart]:
+    charts: dict[str, Chart] = {}
+    for varies, mode, batch in dict.fromkeys((series["varies"], series["mode"], series["batch"]) for series in document["series"]):
+        shown = [series for series in document["series"] if (series["varies"], series["mode"]) == (varies, mode)]
+        note, x_label = f"{mode.capitalize()}, batch {batch}", "width" if varies == "width" else "blocks"
+        memory = _lines(shown, lambda point: point["saved_per_input"] / 1e6, "memory")
+        if shown[0]["laws"]:
+            time = _lines(shown, lambda point: 1000 * point["time"]["median"], "time")
+            charts[f"time_{varies}_{mode}"] = _power_chart(f"Time against {varies}", note, time, x_label, "ms a batch, median")
+            charts[f"memory_{varies}"] = _power_chart(f"Memory against {varies}", SAVED, memory, x_label, "MB an input")
         else:
-            drawn[f"throughput_{mode}"] = ("Throughput against depth (Figure 6c)", line_chart(
-                rate, title=title, x_label=x_label, y_label="images a second"))
-            drawn["memory"] = ("Memory against depth (Figure 6d)", line_chart(memory, title=SAVED, x_label=x_label, y_label="MB an input"))
-    return drawn
+            rate = _lines(shown, lambda point: point["throughput"])
+            charts[f"throughput_{mode}"] = LineChart(
+                title="Throughput against depth (Figure 6c)", note=note, lines=rate, x_label=x_label, y_label="images a second")
+            charts["memory"] = LineChart(
+                title="Memory against depth (Figure 6d)", note=SAVED, lines=memory, x_label=x_label, y_label="MB an input")
+    return charts
 
 
-def _power_chart(lines: Sequence[Line], title: str, x_label: str, y_label: str) -> Figure:
-    """Two logarithmic axes, on which a power law is straight; the ticks of x are where something was measured."""
-    figure = _logarithmic(line_chart(lines, title=title, x_label=x_label, y_label=y_label, log_x=True, log_y=True))
-    measured = sorted({int(x) for line in lines for x in line.x})
-    figure.axes[0].set_xticks(measured, [str(x) for x in measured])
-    return figure
+def _power_chart(title: str, note: str, lines: Sequence[Line], x_label: str, y_label: str) -> Chart:
+    """Two logarithmic axes, on which a power law is straight; the ticks of x are at what was measured."""
+    measured = sorted({x for line in lines for x in line.x})
+    return LineChart(title=title, note=note, lines=lines, x_label=x_label, y_label=y_label, log_x=True, log_y=True, x_ticks=measured)
 
 
-def _logarithmic(figure: Figure) -> Figure:
-    """Ticks at 1, 2, 5, 10 … on logarithmic axes: most of ours span less than two powers of ten."""
-    (axes,) = figure.axes
-    for axis in (axes.xaxis, axes.yaxis):
-        if axis.get_scale() == "log":
-            low, high = axis.get_view_interval()
-            powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-            axis.set_ticks([tick for power in powers for tick in (10.0**power, 2 * 10.0**power, 5 * 10.0**power) if low <= tick <= high])
-    axes.minorticks_off()
-    return figure
-
-
-def _line(series: Mapping[str, Any], value: Value, law: str, number: int) -> Line:
-    exponent = f", exponent {series['laws'][law]['exponent']:.2f}" if law in series["laws"] else ""
-    points = series["points"]
+def _lines(shown: Sequence[Mapping[str, Any]], value: Value, law: str = "") -> list[Line]:
+    """One line a series, its exponent in the label."""
     named = {"Swin": RESIDUAL, "DeiT": RESIDUAL, "Steps-Swin": STEPS, "Steps-DeiT": STEPS}
-    color = named.get(series["label"], SERIES[number % len(SERIES)])
-    return Line(f"{series['label']}{exponent}", [point["at"] for point in points], [value(point) for point in points], color)
+    lines = []
+    for index, series in enumerate(shown):
+        exponent = f", exponent {series['laws'][law]['exponent']:.2f}" if law in series["laws"] else ""
+        points, color = series["points"], named.get(series["label"], SERIES[index % len(SERIES)])
+        lines.append(Line(f"{series['label']}{exponent}", [point["at"] for point in points], [value(point) for point in points], color))
+    return lines

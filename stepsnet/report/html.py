@@ -1,82 +1,119 @@
-"""One self-contained page: no scripts, no fonts, nothing from elsewhere."""
+"""The one look of all pages: a self-contained HTML file with one style sheet, for light and dark, desktop and phone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepsnet.errors import UsageError
 from stepsnet.files import replace_file
-from stepsnet.report.palette import FAINT, GRID, INK, PAPER
+from stepsnet.report.svg import COLOR_STYLE, COLORS
+
+if TYPE_CHECKING:
+    from stepsnet.report.chart import Chart
+
+
+def _variables(at: int) -> str:
+    return " ".join(f"--{name}: {COLORS[name][at]};" for name in ("paper", "ink", "faint", "grid", "panel"))
+
 
 STYLE = f"""
-body {{ margin: 0; background: {PAPER}; color: {INK}; font: 15px/1.55 system-ui, sans-serif; }}
-main {{ max-width: 1180px; margin: 0 auto; padding: 28px 24px 60px; }}
-h1 {{ font-size: 25px; margin: 0 0 4px; }}
-h2 {{ font-size: 18px; margin: 34px 0 8px; border-top: 1px solid {GRID}; padding-top: 18px; }}
+:root {{ color-scheme: light dark; {_variables(0)} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_variables(1)} }} }}
+{COLOR_STYLE}
+body {{ margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.55 system-ui, sans-serif; }}
+main {{ max-width: 1080px; margin: 0 auto; padding: 28px 20px 60px; }}
+h1 {{ font-size: 25px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; }}
+h2 {{ font-size: 18px; margin: 34px 0 8px; border-top: 1px solid var(--grid); padding-top: 18px; }}
 p {{ max-width: 74ch; margin: 8px 0; }}
-.lead {{ color: {FAINT}; }}
-.figures {{ display: flex; flex-wrap: wrap; gap: 20px 24px; align-items: flex-start; }}
-figure {{ margin: 0; max-width: 100%; }}
-figcaption {{ font-weight: 600; margin: 6px 0 2px; }}
+.lead {{ color: var(--faint); overflow-wrap: anywhere; }}
+.verdict {{ font-size: 17px; font-weight: 600; margin: 14px 0; }}
+.facts {{ display: flex; flex-wrap: wrap; gap: 10px; margin: 14px 0 0; }}
+.facts div {{ background: var(--panel); border-radius: 6px; padding: 8px 14px; }}
+.facts dt {{ color: var(--faint); font-size: 13px; }}
+.facts dd {{ margin: 0; font-size: 18px; font-weight: 600; font-variant-numeric: tabular-nums; }}
+.finding {{ border-left: 4px solid; padding: 2px 0 2px 16px; margin: 16px 0; }}
+.finding > * {{ color: var(--ink); }}
+.figures {{ display: flex; flex-wrap: wrap; gap: 22px 28px; align-items: flex-start; }}
+figure {{ margin: 0; max-width: min(100%, 500px); }}
+figcaption {{ margin: 6px 0 4px; }}
+figcaption b {{ font-weight: 600; }}
+figcaption span {{ display: block; color: var(--faint); font-size: 13px; }}
 .scroll {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; margin: 10px 0; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: 5px 14px 5px 0; text-align: right; border-bottom: 1px solid {GRID}; white-space: nowrap; }}
-th {{ color: {FAINT}; font-weight: 600; }}
-th.words, td.words {{ text-align: left; }}
-pre {{ background: #f6f7f9; padding: 12px 14px; overflow-x: auto; font-size: 13px; line-height: 1.4; }}
-.swatch {{ display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 7px; }}
+caption {{ text-align: left; font-weight: 600; }}
+th, td {{ padding: 5px 14px 5px 0; text-align: left; border-bottom: 1px solid var(--grid); vertical-align: top; }}
+th {{ color: var(--faint); font-weight: 600; vertical-align: bottom; }}
+.number, .right {{ text-align: right; }}
+td.number, td.name {{ white-space: nowrap; }}
+td.text {{ min-width: 18ch; }}
+pre {{ background: var(--panel); padding: 12px 14px; overflow-x: auto; font-size: 13px; line-height: 1.4; margin: 8px 0; }}
+summary {{ cursor: pointer; font-weight: 600; }}
+.command {{ position: relative; }}
+.command pre {{ padding-right: 74px; white-space: pre-wrap; overflow-wrap: anywhere; }}
+button {{ position: absolute; top: 8px; right: 8px; font: inherit; font-size: 12px; color: var(--ink); background: var(--paper);
+  border: 1px solid var(--grid); border-radius: 4px; padding: 2px 8px; cursor: pointer; }}
+.swatch {{ display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 7px; background: currentColor; }}
+"""
+COPY = """<script>
+for (const button of document.querySelectorAll(".command button")) button.onclick = () =>
+  navigator.clipboard.writeText(button.previousElementSibling.textContent).then(() => { button.textContent = "Copied"; });
+</script>
 """
 
 
-def page(title: str, lead: str, sections: Sequence[str]) -> str:
-    """A whole document from sections that are HTML already."""
+def page(
+    title: str, lead: str, sections: Sequence[str], *, verdict: str = "", color: str = "ink", facts: Sequence[tuple[str, str]] = ()
+) -> str:
+    """A document from sections that are HTML already. The header has the verdict in `color` and the key numbers (name, value)."""
     body = "\n".join(filter(None, sections))
+    tiles = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
+    header = [f"<h1>{escape(title)}</h1>", f'<p class="lead">{escape(lead)}</p>']
+    header += [f'<p class="verdict {color}">{escape(verdict)}</p>'] if verdict else []
+    header += [f'<dl class="facts">{tiles}</dl>'] if tiles else []
+    inside = "\n".join(header)
     return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{escape(title)}</h1>\n"
-        f'<p class="lead">{escape(lead)}</p>\n{body}\n</main>\n</body>\n</html>\n'
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<header>\n{inside}\n</header>\n{body}\n</main>\n"
+        f"{COPY if '<button' in body else ''}</body>\n</html>\n"
     )
 
 
 def section(title: str, *parts: str) -> str:
-    """A heading and what stands under it; nothing at all where there is nothing to show."""
+    """A heading and its content; "" where there is no content."""
     shown = [part for part in parts if part]
     return "\n".join([f"<h2>{escape(title)}</h2>", *shown]) if shown else ""
+
+
+def collapsed(title: str, content: str) -> str:
+    """Preformatted text behind a heading to click on; "" for no text."""
+    return f"<details><summary>{escape(title)}</summary><pre>{escape(content)}</pre></details>" if content else ""
 
 
 def paragraph(words: str) -> str:
     return f"<p>{escape(words)}</p>"
 
 
-def figures(*drawn: tuple[str, str]) -> str:
-    """Pictures side by side, each with its caption above; (caption, "") is left out."""
-    shown = [f"<figure><figcaption>{escape(caption)}</figcaption>\n{picture}</figure>" for caption, picture in drawn if picture]
+def figures(*charts: Chart) -> str:
+    """Charts side by side, each under its title and note; a chart without data is left out."""
+    shown = []
+    for chart in charts:
+        if drawn := chart.element():
+            note = f"<span>{escape(chart.note)}</span>" if chart.note else ""
+            shown.append(f"<figure><figcaption><b>{escape(chart.title)}</b>{note}</figcaption>\n{drawn}</figure>")
     return '<div class="figures">\n' + "\n".join(shown) + "\n</div>" if shown else ""
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), colors: Sequence[str] = ()) -> str:
-    """Numbers to the right, the columns in `left` to the left. `colors` puts a patch of colour before each row."""
-
-    def cells(tag: str, row: Sequence[str], patch: str = "") -> str:
-        kinds = [' class="words"' if index in left else "" for index in range(len(row))]
-        words = [f"{patch if index == 0 else ''}{escape(cell)}" for index, cell in enumerate(row)]
-        return "<tr>" + "".join(f"<{tag}{kind}>{word}</{tag}>" for kind, word in zip(kinds, words, strict=True)) + "</tr>"
-
-    if not rows:
-        return ""
-    patches = [f'<span class="swatch" style="background:{color}"></span>' for color in colors] or [""] * len(rows)
-    body = "\n".join(cells("td", row, patch) for row, patch in zip(rows, patches, strict=True))
-    return f'<div class="scroll"><table>\n<thead>{cells("th", columns)}</thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
-
-
-def preformatted(words: str) -> str:
-    return f"<pre>{escape(words)}</pre>"
+def command(words: str) -> str:
+    """A command with a button that copies it; "" for none."""
+    return f'<div class="command"><pre>{escape(words)}</pre><button type="button">Copy</button></div>' if words else ""
 
 
 def check_place(path: Path) -> Path:
-    """What keeps a file from being written there, said before the work for it is done."""
+    """The path, or an error if no file can be written there: to call before the work whose result it will hold."""
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent} to write {path.name} into")
     if path.is_dir():
@@ -85,6 +122,6 @@ def check_place(path: Path) -> Path:
 
 
 def write(path: Path, document: str) -> Path:
-    """The file appears whole or not at all."""
+    """Write the file; it appears complete or not at all."""
     replace_file(check_place(path), document.encode())
     return path

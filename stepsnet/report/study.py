@@ -1,56 +1,43 @@
-"""A study's report: what was registered, what came out by the rule, tables and figures; as a page and as Markdown, from the same parts."""
+"""A study's report: registration, outcome by the rule, tables and charts; as a page and as Markdown, from the same content."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from stepsnet.report.figures import figure_svg, save_figure
-from stepsnet.report.html import figures, page, paragraph, section, table, write
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class StudyTable:
-    """Its first column holds names, the others numbers; `colors` has one a row."""
-
-    caption: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    colors: Sequence[str] = ()
+from stepsnet.report.chart import Chart
+from stepsnet.report.html import figures, page, paragraph, section, write
+from stepsnet.report.table import Table
 
 
 @dataclass(frozen=True)
 class StudyPage:
-    """All that a report shows, in words; figures under the names of their files."""
+    """The content of a report. Tables have titles; charts have the names of their files."""
 
     title: str
     lead: str
     registered: Sequence[tuple[str, str]]
     outcomes: Sequence[str]
     remarks: Sequence[str]
-    tables: Sequence[StudyTable]
-    figures: Sequence[tuple[str, Figure]]
+    tables: Sequence[Table]
+    figures: Sequence[tuple[str, Chart]]
 
 
 def write_study(folder: Path, content: StudyPage) -> tuple[Path, Path]:
-    """report.html, complete in itself, and report.md with its figures beside it."""
+    """Write report.html, which is complete in itself, and report.md with its charts as files beside it."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in content.figures:
-        save_figure(figure, folder / f"{name}.svg")
+    for name, chart in content.figures:
+        chart.save(folder / f"{name}.svg")
     return write(folder / "report.html", html(content)), write(folder / "report.md", markdown(content))
 
 
 def html(content: StudyPage) -> str:
     sections = [
-        section("Registered before it ran", *(paragraph(f"{term}: {words}") for term, words in content.registered)),
         section("Outcome by the rule", *map(paragraph, content.outcomes), *map(paragraph, content.remarks)),
-        *(section(found.caption, table(found.columns, found.rows, colors=found.colors)) for found in content.tables),
-        section("Figures", figures(*(("", figure_svg(figure)) for _, figure in content.figures))),
+        section("Registered before it ran", *(paragraph(f"{term}: {words}") for term, words in content.registered)),
+        section("Results", *(table.html() for table in content.tables)),
+        section("Charts", figures(*(chart for _, chart in content.figures))),
     ]
     return page(content.title, content.lead, sections)
 
@@ -58,15 +45,10 @@ def html(content: StudyPage) -> str:
 def markdown(content: StudyPage) -> str:
     parts = [f"# {content.title}", content.lead, _list(f"**{term}.** {words}" for term, words in content.registered)]
     parts += ["## Outcome by the rule", _list(content.outcomes), *content.remarks]
-    for found in content.tables:
-        parts += [f"## {found.caption}", markdown_table(found)]
+    for table in content.tables:
+        parts += [f"## {table.title}", table.markdown()]
     parts += [f"![{name}]({name}.svg)" for name, _ in content.figures]
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def markdown_table(found: StudyTable) -> str:
-    ruler = ["---", *["---:"] * (len(found.columns) - 1)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (found.columns, ruler, *found.rows))
 
 
 def _list(items: Iterable[str]) -> str:

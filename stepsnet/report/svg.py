@@ -1,73 +1,121 @@
-"""Line charts as SVG text: crisp at any size, no library, nothing to load."""
+"""What charts are made of: colours, axes with ticks, numbers as text, SVG elements.
+
+A colour is the name of a CSS class. The class sets `color` for light and dark pages (`COLOR_STYLE`), and shapes are drawn in
+`currentColor`. A chart inside a page takes the page's style sheet; a chart in a file of its own carries the rules with it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
+from itertools import pairwise
+from typing import TypeGuard
 
-from stepsnet.report.palette import FAINT, GRID, INK
+COLORS = {
+    "paper": ("#ffffff", "#14181f"), "ink": ("#1d2330", "#e6e9ef"), "faint": ("#667085", "#98a2b3"), "grid": ("#e4e7ec", "#2c3340"),
+    "c0": ("#b4462f", "#f0836b"), "c1": ("#2b6cb0", "#6cb2f7"), "c2": ("#12806a", "#3fc9a6"),
+    "c3": ("#8250a8", "#c79cf0"), "c4": ("#a8740a", "#e0b040"), "c5": ("#4a5568", "#a9b4c6"),
+    "t0": ("#a3b1c6", "#52658a"), "t1": ("#6d8bb8", "#86a8dd"), "t2": ("#1c3d73", "#dbe8ff"),
+    "old": ("#2b6cb0", "#3d86d6"), "new": ("#93bde6", "#a9d0f7"), "empty": ("#dde4ee", "#333d4d"),
+    "panel": ("#f6f7f9", "#1d232d"), "severe": ("#b42318", "#ff8a7a"), "warning": ("#a65708", "#f0b45a"),
+    "note": ("#475467", "#a9b4c6"), "good": ("#12806a", "#3fc9a6"),
+}  # fmt: skip
 
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 46  # margins around the plot, in pixels
-LEGEND_LINE = 18
+
+def _rules(at: int) -> str:
+    return "".join(f".{name}{{color:{colors[at]}}}" for name, colors in COLORS.items())
+
+
+COLOR_STYLE = f"{_rules(0)}\n@media (prefers-color-scheme: dark) {{ {_rules(1)} }}"
+
+SERIES = ("c0", "c1", "c2", "c3", "c4", "c5")
+"""In this order where a chart has several lines. Lightness and hue both differ, for colour-blind readers and for print."""
+RESIDUAL, STEPS, MATCHED = SERIES[:3]
+"""The residual network, StepsNet (Eq. 5), StepsNet with matched joins: the same in every chart."""
+TRAINING, VALIDATION, OTHER = SERIES[5], SERIES[3], SERIES[4]
+"""The curves of one run."""
+TIMES = ("t0", "t1", "t2")
+"""The same quantity before training, early and late: one hue of growing contrast."""
+
+_HEAT = ("#440154", "#472c7a", "#3b518b", "#2c718e", "#21908d", "#27ad81", "#5cc863", "#aadc32", "#fde725")  # viridis
+
+FONT = 13  # pixels
+LETTER = 0.56 * FONT  # mean width of a letter
+ROW = 19  # height of a line of text
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of a chart. A point that is None or not finite leaves a gap."""
+class Axis:
+    """Values `low` to `high` at the pixels `start` to `end`. `whole`: ticks at whole numbers only."""
 
-    label: str
-    x: Sequence[float]
-    y: Sequence[float | None]
-    color: str
-    dashed: bool = False
-    faint: bool = False
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+    start: float = 0.0
+    end: float = 1.0
 
-    def points(self) -> list[tuple[float, float] | None]:
-        return [(float(x), float(y)) if y is not None and math.isfinite(y) else None for x, y in zip(self.x, self.y, strict=True)]
+    @staticmethod
+    def over(values: Sequence[float], *, log: bool = False, whole: bool = False, rounded: bool = False) -> Axis:
+        """The axis that shows all values; `rounded`, from tick to tick."""
+        low, high = min(values), max(values)
+        if log:
+            margin = max((high / low) ** 0.04, 1.02)
+            return Axis(low / margin, high * margin, log, whole)
+        if high == low:
+            margin = abs(low) / 2 if abs(low) >= 1 else 0.5
+            low, high = low - margin, high + margin
+        for _ in range(3 if rounded else 0):  # a wider range may have larger steps
+            step = tick_step(low, high, 5)
+            low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+        return Axis(low, high, log, whole)
+
+    def between(self, start: float, end: float) -> Axis:
+        return replace(self, start=start, end=end)
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value."""
+        low, high = self.low, self.high
+        if self.log:
+            low, high, value = math.log10(low), math.log10(high), math.log10(value)
+        return self.start + (value - low) / (high - low) * (self.end - self.start)
+
+    def ticks(self, about: int) -> list[float]:
+        """About that many round numbers inside the axis."""
+        if self.log:
+            found = _log_ticks(self.low, self.high, about)
+            if len(found) > 1:
+                return found
+        step = tick_step(self.low, self.high, about)
+        if self.whole:
+            step = max(1.0, math.ceil(step))
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [number * step for number in range(first, last + 1)]
 
 
-def line_chart(
-    lines: Sequence[Line], *, title: str, x_label: str, y_label: str, width: int = 560, height: int = 320,
-    y_range: tuple[float, float] | None = None,
-) -> str:
-    """The lines in one frame, a legend below where there are several. `y_range` is what the frame shows at least."""
-    points = [point for line in lines for point in line.points() if point is not None]
-    if not points:
-        return ""
-    named = [line for line in lines if line.label]
-    x_low, x_high = _range([x for x, _ in points])
-    y_low, y_high = _range([y for _, y in points] + list(y_range or ()))
-    y_ticks = ticks(y_low, y_high)
-    y_low, y_high = min(y_low, y_ticks[0]), max(y_high, y_ticks[-1])
-    bottom = height - BOTTOM - LEGEND_LINE * len(named)
-    frame = _Frame(x_low, x_high, y_low, y_high, LEFT, width - RIGHT, TOP, bottom)
-    parts = [f"<title>{escape(title)}</title>", *_axes(frame, y_ticks, x_label, y_label)]
-    parts += [element for line in lines for element in _draw(line, frame)]
-    for row, line in enumerate(named):
-        y = bottom + BOTTOM + LEGEND_LINE * row + 4
-        parts.append(f'<line x1="{LEFT}" y1="{y}" x2="{LEFT + 26}" y2="{y}" {_stroke(line)}/>')
-        parts.append(_text(LEFT + 34, y + 4, line.label, INK, "start"))
-    return svg(width, height, parts, title)
-
-
-def svg(width: int, height: int, parts: Sequence[str], label: str) -> str:
-    """A picture of that many pixels that shrinks with the window."""
-    inside = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="{escape(label)}" '
-        f'style="max-width:100%;height:auto" font-family="system-ui,sans-serif" font-size="12">\n{inside}\n</svg>'
-    )
-
-
-def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """About that many round numbers that cover [low, high] from inside."""
+def tick_step(low: float, high: float, about: int) -> float:
+    """A round number of which about that many fit between low and high."""
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [number * step for number in range(first, last + 1)]
+    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+
+
+def _log_ticks(low: float, high: float, about: int) -> list[float]:
+    """1, 2, 5, 10, … over few powers of ten; over many only every so many powers."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found: list[float] = []
+    for factors in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 5), (1, 3), (1,)):
+        found = [factor * 10.0**power for power in powers for factor in factors if low <= factor * 10.0**power <= high]
+        if len(found) <= about + 3:
+            return found
+    return found[:: math.ceil(len(found) / about)]
+
+
+def known(value: float | None, *, positive: bool = False) -> TypeGuard[float]:
+    """Whether a value can be drawn."""
+    return value is not None and math.isfinite(value) and (value > 0 or not positive)
 
 
 def number(value: float) -> str:
@@ -79,79 +127,68 @@ def number(value: float) -> str:
     return f"{value:,.6f}".rstrip("0").rstrip(".")
 
 
+def short(value: float | None) -> str:
+    """A measured number with four digits; "not finite" for one that JSON keeps as null."""
+    return number(float(f"{value:.4g}")) if known(value) else "not finite"
+
+
+def alike(values: Sequence[float | None]) -> list[str]:
+    """Numbers to be compared, with as many decimals as show three digits of the largest; "" for what is not finite."""
+    largest = max((abs(value) for value in values if known(value)), default=0.0)
+    decimals = max(0, 2 - math.floor(math.log10(largest))) if largest else 0
+    return [f"{value:z,.{decimals}f}" if known(value) else "" for value in values]
+
+
 def binned(x: Sequence[float], y: Sequence[float | None], bins: int = 150) -> tuple[list[float], list[float | None]]:
-    """Means over at most `bins` equal runs of neighbours: what a noisy curve of any length shows to the eye."""
+    """Means over at most `bins` equal runs of neighbours, for noisy curves of any length."""
     size = max(1, math.ceil(len(x) / bins))
     means: list[tuple[float, float | None]] = []
     for start in range(0, len(x), size):
-        known = [value for value in y[start : start + size] if value is not None and math.isfinite(value)]
+        found = [value for value in y[start : start + size] if known(value)]
         piece = x[start : start + size]
-        means.append((sum(piece) / len(piece), sum(known) / len(known) if known else None))
+        means.append((sum(piece) / len(piece), sum(found) / len(found) if found else None))
     return [at for at, _ in means], [value for _, value in means]
 
 
-@dataclass(frozen=True)
-class _Frame:
-    x_low: float
-    x_high: float
-    y_low: float
-    y_high: float
-    left: float
-    right: float
-    top: float
-    bottom: float
-
-    def x(self, value: float) -> float:
-        return self.left + (value - self.x_low) / (self.x_high - self.x_low) * (self.right - self.left)
-
-    def y(self, value: float) -> float:
-        return self.bottom - (value - self.y_low) / (self.y_high - self.y_low) * (self.bottom - self.top)
+def edges(centres: Sequence[float], *, outside: bool) -> list[float]:
+    """The borders of cells around growing centres, half-way between neighbours; the outer ones at the outer centres, or `outside`."""
+    middles = [(left + right) / 2 for left, right in pairwise(centres)]
+    if not outside and middles:
+        return [centres[0], *middles, centres[-1]]
+    first = middles[0] - centres[0] if middles else 0.5
+    last = centres[-1] - middles[-1] if middles else 0.5
+    return [centres[0] - first, *middles, centres[-1] + last]
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    return (low, high) if high > low else (low - 0.5, high + 0.5) if abs(low) < 1 else (low - abs(low) / 2, high + abs(high) / 2)
+def heat(share: float) -> str:
+    """The colour of a value between 0 (dark) and 1 (light)."""
+    place = share * (len(_HEAT) - 1)
+    index = min(int(place), len(_HEAT) - 2)
+    one, other = (tuple(int(color[at : at + 2], 16) for at in (1, 3, 5)) for color in _HEAT[index : index + 2])
+    mixed = (round(a + (place - index) * (b - a)) for a, b in zip(one, other, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
-def _axes(frame: _Frame, y_ticks: Sequence[float], x_label: str, y_label: str) -> list[str]:
-    parts = []
-    for tick in y_ticks:
-        y = frame.y(tick)
-        parts.append(f'<line x1="{frame.left}" y1="{y:.1f}" x2="{frame.right}" y2="{y:.1f}" stroke="{GRID}"/>')
-        parts.append(_text(frame.left - 8, y + 4, number(tick), FAINT, "end"))
-    for tick in ticks(frame.x_low, frame.x_high, 6):
-        x = frame.x(tick)
-        parts.append(f'<line x1="{x:.1f}" y1="{frame.bottom}" x2="{x:.1f}" y2="{frame.bottom + 4}" stroke="{FAINT}"/>')
-        parts.append(_text(x, frame.bottom + 17, number(tick), FAINT, "middle"))
-    middle = (frame.top + frame.bottom) / 2
-    parts.append(f'<line x1="{frame.left}" y1="{frame.bottom}" x2="{frame.right}" y2="{frame.bottom}" stroke="{FAINT}"/>')
-    parts.append(_text((frame.left + frame.right) / 2, frame.bottom + 34, x_label, INK, "middle"))
-    parts.append(f'<g transform="rotate(-90 14 {middle})">{_text(14, middle, y_label, INK, "middle")}</g>')
-    return parts
+def image(width: float, height: float, parts: Sequence[str], label: str) -> str:
+    """An image of that many pixels, which shrinks with the window."""
+    inside = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" '
+        f'aria-label="{escape(label)}" style="max-width:100%;height:auto" font-family="system-ui,sans-serif" font-size="{FONT}">\n'
+        f"{inside}\n</svg>"
+    )
 
 
-def _draw(line: Line, frame: _Frame) -> list[str]:
-    """Runs of points as polylines; a point alone as a dot."""
-    runs: list[list[str]] = [[]]
-    for point in line.points():
-        if point is None:
-            runs.append([])
-        else:
-            runs[-1].append(f"{frame.x(point[0]):.1f},{frame.y(point[1]):.1f}")
-    parts = []
-    for run in filter(None, runs):
-        if len(run) == 1:
-            x, y = run[0].split(",")
-            parts.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{line.color}"/>')
-        else:
-            parts.append(f'<polyline points="{" ".join(run)}" fill="none" stroke-linejoin="round" {_stroke(line)}/>')
-    return parts
+def text(x: float, y: float, words: str, color: str, anchor: str = "start", size: int = FONT) -> str:
+    own_size = f' font-size="{size}"' if size != FONT else ""
+    return f'<text class="{color}" x="{x:.1f}" y="{y:.1f}" fill="currentColor" text-anchor="{anchor}"{own_size}>{escape(words)}</text>'
 
 
-def _stroke(line: Line) -> str:
-    dashes = ' stroke-dasharray="5 4"' if line.dashed else ""
-    return f'stroke="{line.color}" stroke-width="{1 if line.faint else 2}" stroke-opacity="{0.35 if line.faint else 1}"{dashes}'
+def rule(x1: float, y1: float, x2: float, y2: float, color: str, *, dashed: bool = False) -> str:
+    dashes = ' stroke-dasharray="5 4"' if dashed else ""
+    return f'<line class="{color}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="currentColor"{dashes}/>'
 
 
-def _text(x: float, y: float, words: str, color: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{color}" text-anchor="{anchor}">{escape(words)}</text>'
+def box(x: float, y: float, width: float, height: float, color: str, tip: str = "") -> str:
+    inside = f"><title>{escape(tip)}</title></rect>" if tip else "/>"
+    return f'<rect class="{color}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="currentColor"{inside}'

@@ -45,7 +45,7 @@ class Column:
 class Table:
     """Columns and rows of strings. A column given as a string is a number column, but the first a name column.
 
-    `colors` puts a patch of colour before each row in HTML, as a legend for the charts beside it.
+    `colors` (names of report/svg.py) put a patch of colour before each row in HTML, as a legend for the charts beside it.
     """
 
     columns: Sequence[Column | str]
@@ -62,6 +62,10 @@ class Table:
             if len(row) != len(self._columns):
                 raise ValueError(f"a row of {len(row)} cells in a table of {len(self._columns)} columns: {list(row)}")
 
+    @property
+    def titles(self) -> list[str]:
+        return [column.title for column in self._columns]
+
     def text(self, width: int | None = None, *, bold: bool = False) -> str:
         """Lines of at most `width` cells (None: any); longer only if the columns that always stay need more.
 
@@ -71,22 +75,21 @@ class Table:
         columns = [self._columns[index] for index in shown]
         start, end = (BOLD, PLAIN) if bold else ("", "")
         lines = [f"{start}{self.title}{end}"] if self.title else []
-        titles = _aligned([_wrapped(column.title, size) for column, size in zip(columns, widths, strict=True)], columns, widths)
+        titles = _aligned([wrapped(column.title, size) for column, size in zip(columns, widths, strict=True)], columns, widths)
         lines += [f"{start}{line}{end}" for line in titles]
         lines.append("─" * (sum(widths) + GAP * (len(widths) - 1)))
         for row in self.rows:
-            cells = [_wrapped(row[index], size) if self._columns[index].kind == "text" else [row[index]]
+            cells = [wrapped(row[index], size) if self._columns[index].kind == "text" else [row[index]]
                      for index, size in zip(shown, widths, strict=True)]  # fmt: skip
             lines += _aligned(cells, columns, widths)
         left_out = [column.title for index, column in enumerate(self._columns) if index not in shown]
         if left_out:
-            lines += _wrapped(f"Left out to fit {width} columns: {'; '.join(left_out)}.", width or 0)
+            lines += wrapped(f"Left out to fit {width} columns: {'; '.join(left_out)}.", width or 0)
         return "\n".join(lines)
 
     def markdown(self) -> str:
         rule = ["---:" if column.right else "---" for column in self._columns]
-        titles = [column.title for column in self._columns]
-        rows = ([cell.replace("|", "\\|") for cell in row] for row in (titles, *self.rows))
+        rows = ([cell.replace("|", "\\|") for cell in row] for row in (self.titles, *self.rows))
         lines = [f"| {' | '.join(row)} |" for row in rows]
         return "\n".join([lines[0], f"| {' | '.join(rule)} |", *lines[1:]])
 
@@ -94,10 +97,10 @@ class Table:
         """An element that scrolls sideways where it is wider than the page; "" for a table without rows."""
         if not self.rows:
             return ""
-        patches = [f'<span class="swatch" style="background:{color}"></span>' for color in self.colors]
+        patches = [f'<span class="swatch {color}"></span>' for color in self.colors]
         rows = zip(self.rows, patches or [""] * len(self.rows), strict=True)
         body = "\n".join(self._html_row("td", row, patch) for row, patch in rows)
-        titles = self._html_row("th", [column.title for column in self._columns])
+        titles = self._html_row("th", self.titles)
         caption = f"<caption>{escape(self.title)}</caption>\n" if self.title else ""
         return f'<div class="scroll"><table>\n{caption}<thead>{titles}</thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
 
@@ -153,7 +156,7 @@ def _grown(low: list[int], high: list[int], room: int) -> list[int]:
     return widths
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def wrapped(text: str, width: int) -> list[str]:
     """Lines of at most `width` cells, broken between words; a longer word keeps its line."""
     lines: list[str] = []
     for word in text.split():

@@ -174,7 +174,6 @@ def test_pytorchs_own_transformer_layers_have_a_flow() -> None:
     assert len(found.dz) == 2
 
 
-def test_the_result_is_json_and_a_figure() -> None:
+def test_the_result_becomes_json() -> None:
     found = gradient_flow(constant_branches(), torch.randn(2, 3, 6), probes=1)
     assert len(found.to_json()["dz"]) == 4
-    assert len(found.plot().axes[0].get_lines()) == 4

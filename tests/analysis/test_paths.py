@@ -117,9 +117,8 @@ def test_no_batches_are_refused() -> None:
         drop_blocks(table_7(), [], mean_output)
 
 
-def test_both_are_json_and_figures() -> None:
+def test_results_become_json() -> None:
     batches = [torch.ones(1, 384)]
     masked, dropped = mask_paths(table_7(), batches, mean_output, [1]), drop_blocks(table_7(), batches, mean_output)
     assert list(masked.to_json()) == ["sizes", "slow", "fast"]
-    assert masked.plot("top1").axes[0].get_ylabel() == "top1"
-    assert len(dropped.plot().axes[0].patches) == len(dropped.to_json()["steps"])
+    assert list(dropped.to_json()) == ["steps", "dropped", "share", "metric"]

@@ -77,9 +77,9 @@ def test_any_number_of_random_inputs_will_do(capsys: pytest.CaptureFixture[str],
 
 @pytest.mark.parametrize("what", ["gamma", "gradients", "contribution", "width", "paths", "drops"])
 def test_every_subject_can_be_drawn(capsys: pytest.CaptureFixture[str], trained: Path, tmp_path: Path, what: str) -> None:
-    picture = tmp_path / f"{what}.png"
+    picture = tmp_path / f"{what}.svg"
     assert main(["analyze", what, str(trained), "--plot", str(picture)]) == 0
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.read_bytes().startswith(b"<svg")
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_every_subject_can_be_drawn(capsys: pytest.CaptureFixture[str], trained:
         (["gamma", "test_deit", "--start", "4"], "start=4"),
         (["gamma", "test_deit", "--batch", "0"], "--batch"),
         (["gamma", "test_deit", "--data", "somewhere"], "--data is for paths and drops"),
-        (["gamma", "test_deit", "--plot", "map.gif"], ".png, .svg or .pdf"),
-        (["gamma", "test_deit", "--plot", "nowhere/map.png"], "there is no folder nowhere"),
+        (["gamma", "test_deit", "--plot", "map.gif"], "must end in .svg"),
+        (["gamma", "test_deit", "--plot", "nowhere/map.svg"], "there is no folder nowhere"),
     ],
 )
 def test_mistakes_are_answered_with_a_sentence(capsys: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:

@@ -99,10 +99,10 @@ def test_depth_of_the_papers_table(capsys: pytest.CaptureFixture[str], monkeypat
 @pytest.mark.parametrize(
     ("words", "pictures"),
     [
-        (["speed", "test_deit", "test_steps_deit", "test_swin", *QUICK], ["macs_inference_2_fp32.png"]),
-        (["speed", "test_steps_deit", "--against", "baseline", *QUICK], ["ratio.png"]),
-        (["memory", "test_deit", "--batch", "1", "2"], ["growth.png", "saved.png"]),
-        (["depth", "test_deit", "--depths", "4", "8", "--widths", *QUICK], ["time_depth_inference.png", "memory_depth.png"]),
+        (["speed", "test_deit", "test_steps_deit", "test_swin", *QUICK], ["macs_inference_2_fp32.svg"]),
+        (["speed", "test_steps_deit", "--against", "baseline", *QUICK], ["ratio.svg"]),
+        (["memory", "test_deit", "--batch", "1", "2"], ["growth.svg", "saved.svg"]),
+        (["depth", "test_deit", "--depths", "4", "8", "--widths", *QUICK], ["time_depth_inference.svg", "memory_depth.svg"]),
     ],
 )
 def test_out_gets_json_pictures_and_one_page(
@@ -112,7 +112,7 @@ def test_out_gets_json_pictures_and_one_page(
     folder = tmp_path / "new" / "folder"
     assert str(folder / "report.html") in capsys.readouterr().out
     assert json.loads((folder / "result.json").read_text())["benchmark"] == words[0]
-    assert {file.name for file in folder.glob("*.png")} == set(pictures)
+    assert {file.name for file in folder.glob("*.svg")} == set(pictures)
     page = (folder / "report.html").read_text()
     assert page.count("<svg") == len(pictures)
     assert "http" not in re.sub(r'xmlns="[^"]*"', "", page)

@@ -38,7 +38,7 @@ def lines(path: Path, values: list[dict[str, Any]]) -> None:
 
 
 class WellFormed(HTMLParser):
-    """Every element that is opened is closed, in order."""
+    """Checks that every element that is opened is closed, in order."""
 
     ALONE = ("meta", "line", "rect", "circle", "polyline", "path", "image", "use")
 
@@ -55,7 +55,7 @@ class WellFormed(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_holds_everything(run: Path) -> None:
+def test_the_page_is_well_formed_and_complete(run: Path) -> None:
     path = run_report(run)
     text = path.read_text()
     assert path == run / "report.html"
@@ -64,45 +64,71 @@ def test_the_page_is_whole_and_holds_everything(run: Path) -> None:
     assert parser.open == []
     for expected in (
         "digits: test_steps_deit", "plan 16x4, 32x2", "Loss", "Validation: top1", "γ over depth", ">step 0<", ">step 3<", ">step 30<",
-        "4 blocks", "images per second", "128", "Configuration", "Environment",
+        "4 blocks", "images per second", "128", "Configuration", "Environment", "Unfinished, at step 30", "stepsnet resume",
     ):
         assert expected in text
 
 
 def test_the_page_loads_nothing(run: Path) -> None:
     text = run_report(run).read_text()
-    assert not re.search(r"<script|<link|<img|url\((?!#)|@import|src=", text)
+    assert not re.search(r"<link|<img|url\((?!#)|@import|src=", text)
     assert set(re.findall(r"https?://[^\"\s]+", text)) == {"http://www.w3.org/2000/svg"}
 
 
-def test_the_map_of_gamma_says_how_the_network_began(run: Path) -> None:
+def test_the_map_of_gamma_names_model_and_initialisation(run: Path) -> None:
     assert "test_steps_deit, join matched, initialisation: its own, seed 3" in run_report(run).read_text()
 
 
-def test_without_matplotlib_the_page_has_its_curves(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepsnet.report.gamma.find_spec", lambda _: None)
+def test_the_map_of_gamma_is_also_a_file(run: Path) -> None:
+    run_report(run)
+    assert "γ over training and depth" in (run / "gamma.svg").read_text()
+
+
+def test_each_chart_has_one_title(run: Path) -> None:
+    text = run_report(run).read_text()
+    shown = re.sub(r'aria-label="[^"]*"', "", text)
+    assert shown.count("γ over training and depth") == 1
+
+
+def test_one_record_of_gamma_gives_no_map(run: Path) -> None:
+    lines(run / "gamma.jsonl", [{"step": 0, "gamma": [1.0, 0.9, 0.5]}])
     text = run_report(run).read_text()
     assert "γ over depth" in text
     assert "γ over training and depth" not in text
+    assert not (run / "gamma.svg").exists()
 
 
-def test_what_users_wrote_is_escaped(run: Path) -> None:
+def test_gamma_above_one_is_explained_where_it_occurs(run: Path) -> None:
+    assert "γ above 1" not in run_report(run).read_text()
+    lines(run / "gamma.jsonl", [{"step": step, "gamma": [1.0, 1.3, None]} for step in (0, 30)])
+    assert "γ above 1: σ(z_l) is smaller than σ(z_0)" in run_report(run).read_text()
+
+
+def test_the_page_fits_a_phone_and_the_dark(run: Path) -> None:
+    text = run_report(run).read_text()
+    assert 'name="viewport" content="width=device-width' in text
+    assert "prefers-color-scheme: dark" in text
+    assert text.count("<table") == text.count('<div class="scroll"><table')
+    assert text.count("<details>") == 2
+
+
+def test_text_of_users_is_escaped(run: Path) -> None:
     assert "<b>&" not in run_report(run).read_text()
 
 
-def test_a_run_that_has_just_begun_has_a_report_too(tmp_path: Path) -> None:
+def test_a_run_without_a_step_has_a_report(tmp_path: Path) -> None:
     write(tmp_path / "config.json", {"task": "language", "model": "transformer_30m", "seed": 0, "join": "plain", "plan": 3})
-    assert "unfinished at step 0" in run_report(tmp_path).read_text()
+    assert "Unfinished, at step 0" in run_report(tmp_path).read_text()
 
 
-def test_numbers_that_are_not_finite_and_lines_half_written_do_no_harm(run: Path) -> None:
+def test_values_that_are_not_finite_and_incomplete_lines_are_accepted(run: Path) -> None:
     lines(run / "metrics.jsonl", [{**metrics(step), "loss": None} for step in (1, 2)])
     with (run / "gamma.jsonl").open("a") as file:
         file.write('{"step": 31, "gam')
     assert "not finite" in run_report(run).read_text()
 
 
-def test_the_plan_in_the_weights_is_the_one_that_counts(run: Path) -> None:
+def test_the_plan_of_the_weights_is_shown(run: Path) -> None:
     header = json.dumps({"__metadata__": {"plan": "8x1; 16x3"}}).encode()
     (run / "weights.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     assert "plan 8x1; 16x3" in run_report(run).read_text()
@@ -113,7 +139,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         run_report(tmp_path)
 
 
-def test_early_is_about_a_tenth_and_never_the_start() -> None:
+def test_early_is_near_a_tenth_and_not_the_start() -> None:
     gammas: list[dict[str, Any]] = [{"step": step} for step in (0, 50, 100, 500, 1000)]
     assert early_line(gammas)["step"] == 100
     assert early_line(gammas[:1])["step"] == 0

@@ -91,9 +91,9 @@ def test_markdown_escapes_bars_and_aligns_numbers() -> None:
 
 
 def test_html_is_escaped_and_scrolls() -> None:
-    page = Table(("a<b", "n"), [["<x>", "1"]], colors=["#123456"]).html()
+    page = Table(("a<b", "n"), [["<x>", "1"]], colors=["c1"]).html()
     assert page.startswith('<div class="scroll"><table>')
-    assert '<td class="name"><span class="swatch" style="background:#123456"></span>&lt;x&gt;</td>' in page
+    assert '<td class="name"><span class="swatch c1"></span>&lt;x&gt;</td>' in page
     assert '<td class="number">1</td>' in page
     assert Table(("a",), []).html() == ""
 

@@ -36,7 +36,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from stepsnet.models import create_model, load_model, save_model
 from stepsnet.models.language import Transformer
-from stepsnet.report.bench_tables import machine_line, tables_of
+from stepsnet.report.bench import machine_line, tables_of
 from stepsnet.research.bench.timing import Quartiles, describe_machine, interleave, threads
 from stepsnet.tasks.generation import generate_tokens
 from stepsnet.tasks.sampling import Sampling

@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stepsnet.report.bench_tables import WordTable, machine_line, tables_of
+from stepsnet.report.bench import machine_line, tables_of
 from stepsnet.report.html import write as write_whole
+from stepsnet.report.table import Table
 from stepsnet.research.bench.checks import BUILD_SECONDS
 from stepsnet.research.bench.timing import describe_machine
 
@@ -80,12 +81,12 @@ PRINTS = {  # commands whose result is their output
     "where_time_goes": f"{CHECKS} parts",
 }
 SHOWN = {  # figures of the page: folder of the command, file
-    "figure6a_throughput": ("figure6a", "accuracy_inference_8_fp32.png"),
-    "figure6a_cost": ("figure6a", "macs_inference_8_fp32.png"),
-    "figure6c": ("deep_table5b", "throughput_inference.png"),
-    "figure6d": ("deep_table5b", "memory.png"),
-    "time_depth": ("growth", "time_depth_inference.png"),
-    "time_width": ("growth", "time_width_inference.png"),
+    "figure6a_throughput": ("figure6a", "accuracy_inference_8_fp32.svg"),
+    "figure6a_cost": ("figure6a", "macs_inference_8_fp32.svg"),
+    "figure6c": ("deep_table5b", "throughput_inference.svg"),
+    "figure6d": ("deep_table5b", "memory.svg"),
+    "time_depth": ("growth", "time_depth_inference.svg"),
+    "time_width": ("growth", "time_width_inference.svg"),
 }
 
 
@@ -122,7 +123,7 @@ GOALS = (
 SAVED_RATIO = 1 / 1.3
 
 
-def goals_table(documents: Mapping[str, Mapping[str, Any]]) -> WordTable:
+def goals_table(documents: Mapping[str, Mapping[str, Any]]) -> Table:
     rows = [_row(goal, documents) for goal in GOALS]
     if "memory" in documents:
         saved = {row["model"]: row["saved_per_input"] for row in documents["memory"]["rows"]}
@@ -133,7 +134,7 @@ def goals_table(documents: Mapping[str, Mapping[str, Any]]) -> WordTable:
         slowest = max(row["make"]["median"] for row in documents["construction"]["rows"])
         met = _mark(slowest < BUILD_SECONDS)
         rows.append(["building a 482-layer network, seconds", f"< {BUILD_SECONDS}", f"{slowest:.2f}", met])
-    return WordTable("Goals", ("what", "goal", "measured", "met"), rows)
+    return Table(("what", "goal", "measured", "met"), rows, "Goals")
 
 
 def _row(goal: Goal, documents: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -205,7 +206,7 @@ def write(folder: Path) -> int:
     FIGURES.mkdir(exist_ok=True)
     for name, (source, figure) in SHOWN.items():
         if (folder / source / figure).is_file():
-            shutil.copyfile(folder / source / figure, FIGURES / f"{name}.png")
+            shutil.copyfile(folder / source / figure, FIGURES / f"{name}.svg")
     return 0
 
 
@@ -224,7 +225,7 @@ def _block(names: Sequence[str], documents: dict[str, dict[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
-def _together(documents: Sequence[dict[str, Any]]) -> list[WordTable]:
+def _together(documents: Sequence[dict[str, Any]]) -> list[Table]:
     """Several results of one kind in one table."""
     lists = {"speed": "cases", "memory": "rows", "depth": "series", "construction": "rows", "printed": "lines"}
     key = lists[documents[0]["benchmark"]]

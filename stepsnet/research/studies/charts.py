@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import mean
-from typing import TYPE_CHECKING
 
-from stepsnet.report.figures import Line, bar_chart, line_chart
+from stepsnet.report.chart import BarChart, Chart, Line, LineChart
 from stepsnet.research.studies.results import Results, mean_and_error
 from stepsnet.research.studies.study import Arm, Setting
 from stepsnet.runs.folder import GAMMA, read_lines
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Charts = Iterator[tuple[str, "Figure"]]
+Charts = Iterator[tuple[str, Chart]]
 """Each with the name of its file."""
 
 INITS = {False: "linear layers start trunc-normal 0.02", True: "linear layers start as Xavier's"}
@@ -35,8 +31,8 @@ def loss_over_blocks(results: Results, setting: Setting, *, training: bool = Fal
     if lines:
         shown = [len(results.finished(arm)) for members in families.values() for arm in members]
         title = f"{what.capitalize()} loss over depth: {setting.key}"
-        yield f"{setting.key}-{what}", line_chart(
-            lines, title=title, x_label="blocks", y_label=f"{what} loss (nats)",
+        yield f"{setting.key}-{what}", LineChart(
+            lines=lines, title=title, x_label="blocks", y_label=f"{what} loss (nats)",
             note=f"{setting.about}; mean ± standard error over {seeds_in_words(shown)}",
         )
 
@@ -53,10 +49,10 @@ def differences(results: Results, setting: Setting, reference: str, arms: Sequen
     assert known is not None
     told_apart = any(arm.blocks != known.blocks for arm, _ in shown)  # else the title says it
     labels = [f"{arm.label}, {arm.blocks} blocks" if told_apart else arm.label for arm, _ in shown]
-    yield f"{setting.key}-{name}", bar_chart(
-        labels, [gain for gain, _ in gains], errors=errors_of(gains),
+    yield f"{setting.key}-{name}", BarChart(
+        labels=labels, values=[gain for gain, _ in gains], spans=spans_of(gains),
         colors=[arm.color for arm, _ in shown], title=f"Gain over {known.label}, {known.blocks} blocks: {setting.key}",
-        y_label="validation loss, lower by (nats)", note=f"{setting.about}; standard errors over {seeds_in_words([len(base)])}",
+        x_label="validation loss, lower by (nats)", note=f"{setting.about}; standard errors over {seeds_in_words([len(base)])}",
     )
 
 
@@ -81,8 +77,8 @@ def gamma_over_depth(results: Results, setting: Setting, arms: Sequence[Arm], st
             lines.append(Line(arm.label, range(1, len(curve) + 1), curve, arm.color))
             seeds.append(len(looks))
     if lines:
-        yield f"{setting.key}-gamma-{arms[0].blocks}-step{step}" + ("-xavier" if xavier else ""), line_chart(
-            lines, title=f"Shortcut ratio over depth at step {step}: {setting.key}, {arms[0].blocks} blocks", x_label="block",
+        yield f"{setting.key}-gamma-{arms[0].blocks}-step{step}" + ("-xavier" if xavier else ""), LineChart(
+            lines=lines, title=f"Shortcut ratio over depth at step {step}: {setting.key}, {arms[0].blocks} blocks", x_label="block",
             y_label="γ = σ(z_0)/σ(z_l)",
             note=f"{setting.about}; {INITS[xavier]}; full-width state, waiting slices included; mean over {seeds_in_words(seeds)}",
         )
@@ -97,6 +93,11 @@ def gammas(results: Results, setting: Setting, arms: Sequence[Arm], *, xavier: b
 def errors_of(found: Sequence[tuple[float, float]]) -> list[float]:
     """The errors of means to draw."""
     return [0.0 if error != error else error for _, error in found]  # a single seed has none
+
+
+def spans_of(found: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The ends of mean ± error to draw."""
+    return [(centre - error, centre + error) for (centre, _), error in zip(found, errors_of(found), strict=True)]
 
 
 def seeds_in_words(finished: Sequence[int]) -> str:

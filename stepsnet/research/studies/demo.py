@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepsnet.errors import RunFailed
-from stepsnet.report import palette
+from stepsnet.report import svg
 from stepsnet.report.run import early_line
 from stepsnet.runs.folder import GAMMA, METRICS, read_lines
 
@@ -44,9 +44,9 @@ class Network:
 
 STEPS_PLAN = "8x12, 12x6, 18x6, 22x6, 34x6, 44x6, 64x6"
 NETWORKS = (
-    Network("residual", "plain residual network", "32x48", "plain", palette.RESIDUAL),
-    Network("steps", "StepsNet (Eq. 5)", STEPS_PLAN, "plain", palette.STEPS),
-    Network("matched", "StepsNet, matched joins", STEPS_PLAN, "matched", palette.MATCHED),
+    Network("residual", "plain residual network", "32x48", "plain", svg.RESIDUAL),
+    Network("steps", "StepsNet (Eq. 5)", STEPS_PLAN, "plain", svg.STEPS),
+    Network("matched", "StepsNet, matched joins", STEPS_PLAN, "matched", svg.MATCHED),
 )
 
 
@@ -174,5 +174,5 @@ def train_network(network: Network, seed: int, out: Path, iters: int = ITERS) ->
     )
 
 
-def _mean(line: dict[str, Any]) -> float:
+def _mean(line: Mapping[str, Any]) -> float:
     return sum(line["gamma"]) / len(line["gamma"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stepsnet.report.comparison import Compared, comparison_report
+from stepsnet.report.run import Compared, comparison_report
 from stepsnet.research.studies.demo import NETWORKS, Demo, Outcome
 
 COLUMNS = ("network", "params", "MACs", "train loss", "valid. accuracy", "γ start", "γ early", "γ late", "time")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stepsnet.macro.plan import StepPlan
-from stepsnet.report import palette
+from stepsnet.report import svg
 from stepsnet.research.studies.settings import CIFAR10, CIFAR10_SWIN, DIGITS, DIGITS_SWIN, GUTENBERG, PYTHON_DOCS
 from stepsnet.research.studies.study import Arm, Setting
 
@@ -19,9 +19,9 @@ LABELS = {
     "hyper": "residual + hyper-connections (2)",
 }  # fmt: skip
 COLORS = {
-    "residual": palette.RESIDUAL, "steps": palette.STEPS, "matched": palette.MATCHED, "matched_grad": palette.SERIES[3],
-    "gain": palette.SERIES[4], "gain_matched": palette.SERIES[5], "layerscale": palette.SERIES[3], "rezero": palette.SERIES[4],
-    "deepnorm": palette.SERIES[5], "hyper": palette.FAINT,
+    "residual": svg.RESIDUAL, "steps": svg.STEPS, "matched": svg.MATCHED, "matched_grad": svg.SERIES[3],
+    "gain": svg.SERIES[4], "gain_matched": svg.SERIES[5], "layerscale": svg.SERIES[3], "rezero": svg.SERIES[4],
+    "deepnorm": svg.SERIES[5], "hyper": "faint",
 }  # fmt: skip
 REMEDIES = ("layerscale", "rezero", "deepnorm", "hyper")
 
@@ -65,7 +65,7 @@ def steps(setting: Setting, blocks: int, name: str = "steps", *, xavier: bool = 
     return Arm(setting, f"{name}_xavier", blocks, (*arm.words, "model_args.init=xavier"), f"{arm.label}, Xavier", arm.color)
 
 
-def planned(setting: Setting, name: str, plan: str, label: str, color: str = palette.STEPS, *, join: str = "plain", macro: str = "") -> Arm:
+def planned(setting: Setting, name: str, plan: str, label: str, color: str = svg.STEPS, *, join: str = "plain", macro: str = "") -> Arm:
     """Any plan of one stage."""
     parsed = StepPlan.parse(plan)
     words = [f"plan={plan}", f"model_args.embed_dim={parsed.width}", f"join={join}", *([f"macro={macro}"] if macro else [])]
@@ -77,4 +77,4 @@ def in_steps(setting: Setting, number: int) -> Arm:
     width, depth = TOP[setting.key]
     plan = str(StepPlan.default(width, depth, number, lambda value: 2 * round(value / 2)))
     label = "1 step (residual)" if number == 1 else f"{number} steps"
-    return planned(setting, f"{number}steps", plan, label, palette.RESIDUAL if number == 1 else palette.STEPS)
+    return planned(setting, f"{number}steps", plan, label, svg.RESIDUAL if number == 1 else svg.STEPS)

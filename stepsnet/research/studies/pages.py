@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from stepsnet.report.study import StudyPage, StudyTable, write_study
+from stepsnet.report.study import StudyPage, write_study
+from stepsnet.report.table import Table
 from stepsnet.research.studies.results import Results, spread
 from stepsnet.research.studies.runner import Place
 from stepsnet.research.studies.study import Arm, Setting
@@ -40,14 +41,14 @@ def study_page(place: Place, results: Results) -> StudyPage:
     )
 
 
-def arm_table(results: Results, setting: Setting) -> StudyTable:
+def arm_table(results: Results, setting: Setting) -> Table:
     """One row an arm: cost, losses, γ; means over the seeds that finished, ± standard error."""
     columns = [
         "network", "blocks", "params", "MACs", "seeds", "training loss", "validation loss", setting.metric.replace("_", " "),
         "γ start", "γ early", "γ late",
     ]  # fmt: skip
     arms = results.size.of(setting)
-    return StudyTable(setting.about, columns, [_row(results, arm) for arm in arms], [arm.color for arm in arms])
+    return Table(columns, [_row(results, arm) for arm in arms], setting.about, [arm.color for arm in arms])
 
 
 def _row(results: Results, arm: Arm) -> list[str]:

@@ -12,13 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.report import palette
+from stepsnet.report import svg
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from stepsnet.cost import Cost
-    from stepsnet.report.study import StudyTable
+    from stepsnet.report.chart import Chart
+    from stepsnet.report.table import Table
     from stepsnet.research.studies.results import Results
     from stepsnet.research.studies.rules import Outcome
     from stepsnet.train.config import TrainConfig
@@ -55,7 +54,7 @@ class Arm:
     blocks: int
     words: tuple[str, ...]
     label: str
-    color: str = palette.STEPS
+    color: str = svg.STEPS
 
     @property
     def key(self) -> str:
@@ -137,8 +136,8 @@ class Study:
     rule: str
     sizes: Mapping[str, Size]
     decide: Callable[[Results], list[Outcome]]
-    draw: Callable[[Results], Iterable[tuple[str, Figure]]]
-    tables: Callable[[Results], Iterable[StudyTable]] = lambda _results: ()
+    draw: Callable[[Results], Iterable[tuple[str, Chart]]]
+    tables: Callable[[Results], Iterable[Table]] = lambda _results: ()
     """Further ones, beside that of the arms."""
     probes: tuple[str, ...] = ()
     equal_cost: Callable[[Arm], object] = lambda arm: (arm.setting.key, arm.blocks)

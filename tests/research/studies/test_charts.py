@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stepsnet.report.chart import BarChart
 from stepsnet.research.studies.charts import Charts, differences, gamma_over_depth, loss_over_blocks
 from stepsnet.research.studies.registered import drops, paths
 from stepsnet.research.studies.results import Results
@@ -15,8 +16,8 @@ from tests.research.studies import toy
 
 
 def note(charts: Charts) -> str:
-    ((_, figure),) = charts
-    return str(figure.axes[0].get_title(loc="left")).replace("\n", " ")
+    ((_, chart),) = charts
+    return chart.note
 
 
 @pytest.mark.parametrize(
@@ -50,5 +51,6 @@ def test_the_notes_of_damaged_models_count_one_seed_as_one() -> None:
 
 def test_bars_name_the_blocks_only_where_they_differ() -> None:
     alike = toy.results({"a": [1.0, 1.1], "b": [0.9, 0.8]})
-    ((_, figure),) = differences(alike, toy.setting(), "toy-a-2", alike.size.arms)
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["b"]
+    ((_, chart),) = differences(alike, toy.setting(), "toy-a-2", alike.size.arms)
+    assert isinstance(chart, BarChart)
+    assert list(chart.labels) == ["b"]

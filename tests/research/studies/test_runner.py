@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from stepsnet.errors import UsageError
-from stepsnet.report.run import read_json
+from stepsnet.files import read_json
+from stepsnet.report.chart import LineChart
 from stepsnet.research.studies import runner
 from stepsnet.research.studies.charts import gamma_over_depth
 from stepsnet.research.studies.pages import study_page, write_report
@@ -250,8 +250,9 @@ def test_failed_cells_are_in_no_figure(tmp_path: Path) -> None:
         toy.pretend(tmp_path, Cell(arm, seed), loss)
     (tmp_path / Cell(arm, 1).id / "gamma.jsonl").write_text(json.dumps({"step": 0, "gamma": [0.0, 0.0]}) + "\n")
     made = toy.results({"plain": [1.0, None]}, [arm])
-    ((_, figure),) = gamma_over_depth(replace(made, pool=tmp_path), arm.setting, [arm], 0)
-    assert np.asarray(figure.axes[0].lines[0].get_ydata()).tolist() == [1.0, 0.5]
+    ((_, chart),) = gamma_over_depth(replace(made, pool=tmp_path), arm.setting, [arm], 0)
+    assert isinstance(chart, LineChart)
+    assert list(chart.lines[0].y) == [1.0, 0.5]
 
 
 def test_the_report_has_tables_outcomes_and_figures(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepsnet.report.figures import bar_chart
-from stepsnet.report.study import StudyTable
-from stepsnet.research.studies.charts import Charts, errors_of, seeds_in_words
+from stepsnet.report.chart import BarChart
+from stepsnet.report.table import Table
+from stepsnet.research.studies.charts import Charts, seeds_in_words, spans_of
 from stepsnet.research.studies.damaged import SIZES
 from stepsnet.research.studies.results import Measured, Results, mean_and_error, spread
 from stepsnet.research.studies.rules import RULE, Outcome, paired
@@ -29,7 +29,7 @@ def decide(results: Results) -> list[Outcome]:
     return outcomes
 
 
-def tables(results: Results) -> Iterator[StudyTable]:
+def tables(results: Results) -> Iterator[Table]:
     for arm in results.size.arms:
         cells = [cell.probes["drops"] for cell in results.finished(arm)]
         if not cells:
@@ -41,7 +41,7 @@ def tables(results: Results) -> Iterator[StudyTable]:
             for at, step in enumerate(first["steps"])
         ]  # fmt: skip
         columns = ["step", "blocks dropped", "of all blocks' parameters", *cells[0]]
-        yield StudyTable(f"{arm.key}: the last blocks of one step left out", columns, rows)
+        yield Table(columns, rows, f"{arm.key}: the last blocks of one step left out")
 
 
 def draw(results: Results) -> Charts:
@@ -51,10 +51,10 @@ def draw(results: Results) -> Charts:
             found = [mean_and_error([cell["metric"][at] for cell in cells]) for at in range(len(cells[0]["metric"]))]
             dropped = zip(cells[0]["steps"], cells[0]["dropped"], strict=True)
             words = [f"{step}: {count} block{'s' * (count > 1)}" if count else step for step, count in dropped]
-            yield f"{arm.setting.key}-drops", bar_chart(
-                words, [centre for centre, _ in found], errors=errors_of(found),
+            yield f"{arm.setting.key}-drops", BarChart(
+                labels=words, values=[centre for centre, _ in found], spans=spans_of(found),
                 title=f"Like computation dropped in each step: {arm.setting.key}",
-                y_label="validation loss (nats)",
+                x_label="validation loss (nats)",
                 note=f"{arm.setting.about}; {arm.label}; mean over {seeds_in_words([len(cells)])}; no retraining",
             )
 

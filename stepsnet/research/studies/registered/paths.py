@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import mean
 
-from stepsnet.report.figures import Line, line_chart
-from stepsnet.report.study import StudyTable
+from stepsnet.report.chart import Line, LineChart
+from stepsnet.report.table import Table
 from stepsnet.research.studies.charts import Charts, seeds_in_words
 from stepsnet.research.studies.damaged import SIZES
 from stepsnet.research.studies.results import Measured, Results, spread
@@ -27,7 +27,7 @@ def decide(results: Results) -> list[Outcome]:
     ]
 
 
-def tables(results: Results) -> Iterator[StudyTable]:
+def tables(results: Results) -> Iterator[Table]:
     for arm in results.size.arms:
         cells = [cell.probes["paths"] for cell in results.finished(arm)]
         for metric in cells[0] if cells else ():
@@ -36,7 +36,7 @@ def tables(results: Results) -> Iterator[StudyTable]:
                 [f"{path} path", *(spread([cell[metric][path][at] for cell in cells]) for at in range(len(sizes)))]
                 for path in ("slow", "fast")
             ]
-            yield StudyTable(f"{arm.key}: {metric} with n channels of x set to zero", ["", *(f"n = {size}" for size in sizes)], rows)
+            yield Table(["", *(f"n = {size}" for size in sizes)], rows, f"{arm.key}: {metric} with n channels of x set to zero")
 
 
 def draw(results: Results) -> Charts:
@@ -49,8 +49,8 @@ def draw(results: Results) -> Charts:
                 lines.append(Line(f"{path} path: {where} n", cells[0]["sizes"], along))
             note = f"{arm.setting.about}; {arm.label}; mean over {seeds_in_words([len(cells)])}; no retraining"
             title = f"Slow and fast path masked: {arm.setting.key}"
-            yield f"{arm.setting.key}-paths", line_chart(
-                lines, title=title, x_label="channels of x set to zero", y_label="validation loss (nats)", note=note
+            yield f"{arm.setting.key}-paths", LineChart(
+                lines=lines, title=title, x_label="channels of x set to zero", y_label="validation loss (nats)", note=note
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepsnet.report import palette
+from stepsnet.report import svg
 from stepsnet.research.studies.charts import gains_over_the_first
 from stepsnet.research.studies.networks import in_steps
 from stepsnet.research.studies.results import Results
@@ -17,7 +17,7 @@ def arms(setting: Setting) -> tuple[Arm, Arm, Arm]:
 
 
 def paper_arms() -> tuple[Arm, Arm, Arm]:
-    plain = Arm(IMAGENET_SWIN, "residual", 12, ("model=swin_tiny",), "Swin-T", palette.RESIDUAL)
+    plain = Arm(IMAGENET_SWIN, "residual", 12, ("model=swin_tiny",), "Swin-T", svg.RESIDUAL)
     forward = Arm(IMAGENET_SWIN, "steps", 26, ("model=steps_swin_tiny",), "Steps-Swin-T")
     return plain, forward, turned(forward)
 
@@ -25,7 +25,7 @@ def paper_arms() -> tuple[Arm, Arm, Arm]:
 def turned(forward: Arm) -> Arm:
     """The same plan, walked from its end."""
     words = (*forward.words, "macro=reverse")
-    return Arm(forward.setting, f"{forward.network}_reverse", forward.blocks, words, f"{forward.label}, reversed", palette.OTHER)
+    return Arm(forward.setting, f"{forward.network}_reverse", forward.blocks, words, f"{forward.label}, reversed", svg.OTHER)
 
 
 def decide(results: Results) -> list[Outcome]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepsnet.report import palette
+from stepsnet.report import svg
 from stepsnet.research.studies.charts import gains_over_the_first
 from stepsnet.research.studies.results import Results
 from stepsnet.research.studies.rules import RULE, Outcome, contrast
@@ -26,7 +26,7 @@ def arms(setting: Setting, base: int) -> tuple[Arm, ...]:
         blocks = sum(int(step.rpartition("x")[2]) for stage in stages for step in stage.split(","))
         name = "cut_" + "".join(str(stage + 1) for stage in cut) if cut else "residual"
         words = (f"plan={'; '.join(stages)}", f"model_args.embed_dim={base}")
-        found.append(Arm(setting, name, blocks, words, label, palette.STEPS if cut else palette.RESIDUAL))
+        found.append(Arm(setting, name, blocks, words, label, svg.STEPS if cut else svg.RESIDUAL))
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""Pictures and words of results that were made up."""
+"""Tables, charts and sentences of made-up benchmark results."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stepsnet.report.bench import bench_figures
-from stepsnet.report.bench_tables import WordTable, findings, tables_of
+from stepsnet.report.bench import bench_charts, findings, tables_of
+from stepsnet.report.chart import BarChart, LineChart
 
 
 def spread(median: float) -> dict[str, float]:
@@ -36,15 +36,24 @@ def zoo() -> dict[str, Any]:
 
 
 def test_a_line_a_family_and_kind_in_the_order_of_cost(zoo: dict[str, Any]) -> None:
-    _, figure = bench_figures(zoo)["macs_inference_8_fp32"]
-    labels = figure.axes[0].get_legend_handles_labels()[1]
-    assert labels == ["deit", "steps deit", "resnet"]
-    assert sorted(figure.axes[0].get_xticks()) == [1.0, 2.0, 5.0]
+    chart = bench_charts(zoo)["macs_inference_8_fp32"]
+    assert isinstance(chart, LineChart)
+    assert [line.label for line in chart.lines] == ["deit", "steps deit", "resnet"]
+    assert [list(line.x) for line in chart.lines[:2]] == [[1.0, 4.0], [1.000000001, 5.0]]
+    assert list(chart.lines[0].names) == ["deit_tiny", "deit_small"]
 
 
 def test_only_models_with_a_printed_accuracy_are_in_figure_6a(zoo: dict[str, Any]) -> None:
-    _, figure = bench_figures(zoo)["accuracy_inference_8_fp32"]
-    assert figure.axes[0].get_legend_handles_labels()[1] == ["deit", "steps deit"]
+    chart = bench_charts(zoo)["accuracy_inference_8_fp32"]
+    assert isinstance(chart, LineChart)
+    assert [line.label for line in chart.lines] == ["deit", "steps deit"]
+
+
+def test_ratios_have_their_quartiles_as_whiskers_and_a_line_at_one(zoo: dict[str, Any]) -> None:
+    chart = bench_charts({**zoo, "settings": {"against": ["timm"]}})["ratio"]
+    assert isinstance(chart, BarChart)
+    assert chart.reference == 1.0
+    assert list(chart.spans) == [pytest.approx((1.35, 1.65))] * 4
 
 
 def test_the_ratio_is_said_with_its_quartiles_and_per_mac(zoo: dict[str, Any]) -> None:
@@ -56,7 +65,7 @@ def test_the_ratio_is_said_with_its_quartiles_and_per_mac(zoo: dict[str, Any]) -
 
 def test_the_ratio_stands_before_the_time(zoo: dict[str, Any]) -> None:
     (table,) = tables_of(zoo)
-    assert table.columns[:6] == ("case", "contender", "speed ×", "lower quartile", "per MAC ×", "lower quartile")
+    assert table.titles[:6] == ["case", "contender", "speed ×", "lower quartile", "per MAC ×", "lower quartile"]
     assert table.rows[0][:4] == ["inference, batch 8", "deit_tiny", "reference", ""]
     assert table.rows[1][:6] == ["", "deit_small", "1.50", "1.35", "0.75", "0.68"]
 
@@ -68,8 +77,3 @@ def test_less_memory_is_a_ratio_below_one() -> None:
     ]
     said = findings({"benchmark": "memory", "rows": rows})
     assert said == ["steps saves 0.75 × the bytes of plain for backward, and its total memory grows 0.50 × as much."]
-
-
-def test_markdown_aligns_numbers_to_the_right() -> None:
-    table = WordTable("", ("name", "number"), [["a", "1"]])
-    assert table.markdown() == "| name | number |\n| --- | ---: |\n| a | 1 |"
