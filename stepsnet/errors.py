@@ -11,7 +11,7 @@ class UsageError(ValueError):
 
 
 class RunFailed(RuntimeError):  # noqa: N818  (it names an event, as KeyboardInterrupt does)
-    """A valid run cannot continue: what happened, where, and what can be resumed. The command line exits with code 1."""
+    """A valid run cannot continue: what happened, where, what can be resumed. The command line exits with code 1."""
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> str:

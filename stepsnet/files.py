@@ -84,7 +84,7 @@ def remove_leftovers(folder: Path) -> None:
 
 @contextmanager
 def explain_full_disk(path: Path, size: int, what_is_left: str) -> Iterator[None]:
-    """Turn "no space left" while writing the `size` bytes of `path` into a `RunFailed` that ends with `what_is_left`."""
+    """Turn "no space left" while writing `size` bytes to `path` into a `RunFailed` that ends with `what_is_left`."""
     try:
         yield
     except OSError as error:

@@ -63,7 +63,7 @@ def new_folder(out: str, stem: str) -> Path:
 
 
 def create(folder: Path, config: Mapping[str, Any], machine: Mapping[str, Any] | None = None) -> None:
-    """Start a run in `folder`. It can be resumed as soon as config.json exists. `machine`: facts for environment.json."""
+    """Start a run in `folder`. It can be resumed once config.json exists. `machine` joins environment.json."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / ENVIRONMENT, _environment() | dict(machine or {}) | {"seed": config.get("seed")})
     write_json(folder / CONFIG, config)
@@ -104,8 +104,12 @@ def summarize(folder: Path) -> dict[str, Any]:
 @contextmanager
 def only_one_trainer(folder: Path) -> Iterator[None]:
     """Lock the run for this process. The operating system releases the lock when the process ends in any way."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{TEMPORARY}lock").open("a+") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / f"{TEMPORARY}lock").open("a+")
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be used as a run folder: {error.strerror}.") from error
+    with lock as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # loader workers, which may outlive us, do not inherit it
         except OSError as error:

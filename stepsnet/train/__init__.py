@@ -1,1 +1,1 @@
-"""The one training loop, from a laptop to a cluster: configuration, optimiser, checkpoints, processes, recipes."""
+"""Training: `Trainer`, its configuration and recipes, data loading, optimisers, checkpoints, several processes."""

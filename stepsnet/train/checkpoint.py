@@ -185,14 +185,15 @@ def read_optimizer(path: Path) -> OptimizerState:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"{path} is refused: it does not contain tensors only, and could run code ({reason}).") from error
-    if not isinstance(state, dict) or not all(isinstance(t, Tensor) for entry in state.values() for t in entry.values()):
+        raise UsageError(f"{path} is refused: it contains more than tensors and could run code ({reason}).") from error
+    tensors = [value for entry in state.values() for value in entry.values()] if isinstance(state, dict) else [None]
+    if not all(isinstance(tensor, Tensor) for tensor in tensors):
         raise UsageError(f"{path} is not the state of an optimiser: tensors by parameter name.")
     return state
 
 
 def read_weights(checkpoint: Path, names: Mapping[str, Tensor], *, ema: bool = False) -> None:
-    """Fill `names`, the tensors of a model on one process, from a checkpoint of either layout, without the optimiser."""
+    """Fill `names`, the tensors of a model on one process, from a checkpoint of either layout, without optimiser."""
     if read_state(checkpoint)["layout"] == "sharded":
         part = "ema" if ema else "model"
         _load_shards({f"{part}/{name}": tensor.detach() for name, tensor in names.items()}, checkpoint / "shards")

@@ -1,4 +1,4 @@
-"""Everything a run is, as one keyword-only record: what a recipe returns, what `key=value` changes, what config.json holds."""
+"""The configuration of a run: returned by a recipe, changed by `key=value`, saved in config.json."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class OptimConfig:
 
     name: Literal["adamw", "sgd"] = "adamw"
     lr_batch: int = 0
-    """`lr` is meant for this many samples a step and scaled linearly to `batch_size`; 0: `lr` is used as it is."""
+    """`lr` is for batches of this size and is scaled linearly to `batch_size`; 0: `lr` is not scaled."""
     weight_decay: float = 0.05
-    """Not applied to biases, norms and whatever the model's `no_weight_decay()` names."""
+    """Not applied to biases, norms and the parameters of the model's `no_weight_decay()`."""
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW only."""
     eps: float = 1e-8
@@ -40,55 +40,55 @@ class OptimConfig:
     nesterov: bool = False
     """SGD only."""
     layer_decay: float = 1.0
-    """Each layer's learning rate is this times that of the layer after it; 1: all alike."""
+    """Learning rate of a layer, relative to the layer after it; 1: all equal."""
     clip: float = 0.0
-    """Largest norm of the whole gradient; 0: not clipped."""
+    """Maximum norm of the whole gradient; 0: not clipped."""
     ema: float = 0.0
-    """Decay of the running average of the weights; 0: none is kept."""
+    """Decay of the exponential moving average of the weights; 0: no average."""
 
     def __post_init__(self) -> None:
         for key in ("lr_batch", "weight_decay", "clip", "momentum"):
             if getattr(self, key) < 0:
                 raise UsageError(f"optim.{key} is {getattr(self, key)}, but cannot be negative.")
         if not 0 <= self.ema < 1:
-            raise UsageError(f"optim.ema is {self.ema}, but a decay lies between 0 (off) and 1.")
+            raise UsageError(f"optim.ema is {self.ema}, but must be at least 0 (off) and below 1.")
         if not 0 < self.layer_decay <= 1:
-            raise UsageError(f"optim.layer_decay is {self.layer_decay}, but is above 0 and up to 1 (off).")
+            raise UsageError(f"optim.layer_decay is {self.layer_decay}, but must be above 0 and at most 1 (off).")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
-    """The `schedule.*` keys: the learning rate over the steps, as a share of its peak."""
+    """The `schedule.*` keys: the learning rate over the steps, relative to its peak."""
 
     kind: Literal["cosine", "poly", "steps", "constant"] = "cosine"
     warmup_epochs: float = 0.0
-    """Linear warm-up; the longer of this and `warmup_iters` holds."""
+    """Linear warm-up; the longer of this and `warmup_iters` is used."""
     warmup_iters: int = 0
     start: float = 0.001
-    """The first step's share when there is a warm-up."""
+    """At the first step of a warm-up."""
     end: float = 0.01
-    """The last step's share."""
+    """At the last step."""
     power: float = 1.0
     """Exponent of `poly`."""
     drops: tuple[float, float] = (2 / 3, 11 / 12)
-    """`steps`: the parts of the run after which the rate falls to a tenth; detection's 1× schedule: epochs 8 and 11 of 12."""
+    """`steps`: fractions of the run after which the rate is divided by ten. Default: after epochs 8 and 11 of 12."""
 
     def __post_init__(self) -> None:
         for key in ("warmup_epochs", "warmup_iters", "start", "end"):
             if getattr(self, key) < 0:
                 raise UsageError(f"schedule.{key} is {getattr(self, key)}, but cannot be negative.")
         if not 0 <= self.drops[0] <= self.drops[1] <= 1:
-            raise UsageError(f"schedule.drops is {self.drops}, but names two growing parts of the run between 0 and 1.")
+            raise UsageError(f"schedule.drops is {self.drops}, but must be two growing fractions between 0 and 1.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackboneConfig:
-    """The `backbone.*` keys, of detection and segmentation."""
+    """The `backbone.*` keys, for detection and segmentation."""
 
     weights: str = ""
-    """Classification weights to start from: a run's folder or a file of weights; empty: from scratch."""
+    """Classification weights to start from: a run folder or a weights file; empty: from scratch."""
     frozen_norm: bool | None = None
-    """Whether batch norms of the backbone keep their statistics; none: if they come with `weights`."""
+    """Whether the backbone's batch norms keep their statistics; none: if `weights` are given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,13 +96,14 @@ class EvalConfig:
     """The `eval.*` keys. The last step is always evaluated."""
 
     every: int | None = None
-    """Steps between evaluations; none: once an epoch; 0: only at the end."""
+    """Steps between evaluations; none: once per epoch; 0: only at the end."""
     batch_size: int | None = None
     """Over all processes; none: as in training."""
 
     def __post_init__(self) -> None:
         if self.every is not None and self.every < 0:
-            raise UsageError(f"eval.every is {self.every}, but is a number of steps, 0 (only at the end) or none (once an epoch).")
+            raise UsageError(f"eval.every is {self.every}, but must be a number of steps, 0 (only at the end) "
+                             "or none (once per epoch).")
         if self.batch_size is not None and self.batch_size < 1:
             raise UsageError(f"eval.batch_size is {self.batch_size}, but must be at least 1.")
 
@@ -114,40 +115,40 @@ class CheckpointConfig:
     every: int = 500
     """Steps between checkpoints; 0: only at the end."""
     keep: int = 1
-    """How many of the newest stay on disk."""
+    """How many of the newest checkpoints are kept."""
 
     def __post_init__(self) -> None:
         if self.every < 0:
-            raise UsageError(f"checkpoint.every is {self.every}, but is a number of steps, or 0 (only at the end).")
+            raise UsageError(f"checkpoint.every is {self.every}, but must be a number of steps or 0 (at the end).")
         if self.keep < 1:
-            raise UsageError(f"checkpoint.keep is {self.keep}, but at least one checkpoint is kept.")
+            raise UsageError(f"checkpoint.keep is {self.keep}, but must be at least 1.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """One run. Exactly one of `iters` and `epochs` says how long it is."""
+    """One run. Exactly one of `iters` and `epochs` sets its length."""
 
     recipe: str = ""
-    """Filled in by the registry of recipes."""
+    """Set by the registry of recipes."""
     task: Literal["classification", "language", "detection", "segmentation"]
     model: str
     plan: str | int | list[str] | None = None
     join: str = "plain"
     macro: str = "steps"
     model_args: dict[str, Any] = field(default_factory=dict)
-    """Further arguments of `create_model`, say `model_args.embed_dim=64`."""
+    """Further arguments of `create_model`, for example `model_args.embed_dim=64`."""
     seed: int = 0
     iters: int | None = None
     epochs: float | None = None
     batch_size: int
-    """Samples an update, over all processes and accumulated parts."""
+    """Samples per update, over all processes and accumulated parts."""
     accumulate: int = 1
-    """Into how many parts each process cuts its share of a batch, for the sake of memory."""
+    """Into how many parts each process splits its share of a batch, to save memory."""
     lr: float
     out: str = ""
     """The run folder; empty: runs/<recipe>-<model>-<number>."""
     workers: int = 0
-    """Processes that load data, for each training process."""
+    """Data loading processes per training process."""
     parallel: Literal["none", "ddp", "fsdp"] = "none"
     device: str = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -156,13 +157,13 @@ class TrainConfig:
     compile_backend: str = "inductor"
     grad_checkpointing: bool = False
     drop_path: float = 0.0
-    """Stochastic depth at the last block, growing linearly from the first."""
+    """Stochastic depth rate at the last block, growing linearly from 0 at the first."""
     smoothing: float = 0.0
     """Label smoothing."""
     nonfinite: Literal["stop", "skip"] = "stop"
-    """What to do when loss or gradient is not finite: stop before the update, or leave the update out and count."""
+    """If loss or gradient is not finite: stop before the update, or skip the update and count it."""
     nonfinite_limit: int = 10
-    """How many updates may be left out before the run stops all the same."""
+    """With nonfinite=skip: how many updates may be skipped before the run stops."""
     data: DataConfig
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
     detect: DetectConfig = field(default_factory=DetectConfig)
@@ -175,25 +176,28 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         if (self.iters is None) == (self.epochs is None):
-            raise UsageError("A run is as long as either iters or epochs say: give one of the two.")
+            raise UsageError("The length of a run is iters or epochs: give one of the two.")
         for key in ("iters", "epochs", "batch_size", "accumulate", "lr"):
             if getattr(self, key) is not None and getattr(self, key) <= 0:
                 raise UsageError(f"{key} is {getattr(self, key)}, but must be above 0.")
         for key in ("workers", "nonfinite_limit", "seed"):
             if getattr(self, key) < 0:
                 raise UsageError(f"{key} is {getattr(self, key)}, but cannot be negative.")
+        if self.seed >= 1 << 64:
+            raise UsageError(f"seed is {self.seed}, but must fit into 64 bits.")
         if not 0 <= self.drop_path < 1:
-            raise UsageError(f"drop_path is {self.drop_path}, but a probability lies between 0 and 1.")
+            raise UsageError(f"drop_path is {self.drop_path}, but must be at least 0 and below 1.")
         if not 0 <= self.smoothing < 1:
-            raise UsageError(f"smoothing is {self.smoothing}, but lies between 0 and 1.")
+            raise UsageError(f"smoothing is {self.smoothing}, but must be at least 0 and below 1.")
         if self.task == "segmentation" and self.parallel == "fsdp":
-            raise UsageError("Segmentation judges pictures of unequal size one by one, which needs a whole model: take parallel=ddp.")
+            raise UsageError("Segmentation evaluates images of different sizes one by one, which needs a whole model: "
+                             "use parallel=ddp instead of parallel=fsdp.")
         if self.batch_size % self.accumulate:
-            raise UsageError(f"batch_size={self.batch_size} cannot be cut into accumulate={self.accumulate} equal parts.")
+            raise UsageError(f"batch_size={self.batch_size} cannot be split into accumulate={self.accumulate} parts.")
 
     @property
     def peak_lr(self) -> float:
-        """The learning rate at the top of the schedule, linearly scaled to the batch."""
+        """The highest learning rate of the schedule, scaled to the batch size."""
         return self.lr * self.batch_size / self.optim.lr_batch if self.optim.lr_batch else self.lr
 
     @property
@@ -216,10 +220,10 @@ def read_config(folder: Path) -> TrainConfig:
 
 
 def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
-    """`config` with the user's `key=value` words: giving `iters` replaces the recipe's `epochs`, and the other way round."""
+    """`config` changed by `key=value` words. `iters` replaces the `epochs` of the recipe, and `epochs` its `iters`."""
     given = {word.partition("=")[0] for word in words}
     if {"iters", "epochs"} <= given:
-        raise UsageError("A run is as long as either iters or epochs say: give one of the two.")
+        raise UsageError("The length of a run is iters or epochs: give one of the two.")
     if "iters" in given:
         words = [*words, "epochs=none"]
     elif "epochs" in given:
@@ -227,12 +231,14 @@ def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     return override(config, words)
 
 
-def customise_resumed(config: TrainConfig, words: Sequence[str], allowed: Sequence[str] = MACHINE_KEYS) -> TrainConfig:
-    """`config` of an existing run with changes that leave what it computes alone."""
+def customise_resumed(
+    config: TrainConfig, words: Sequence[str], allowed: Sequence[str] = MACHINE_KEYS
+) -> TrainConfig:
+    """The configuration of an existing run, changed in keys that do not change what it computes."""
     for word in words:
         key = word.partition("=")[0]
         if key not in allowed:
-            raise UsageError(f"A run is resumed as it was started: {key!r} cannot change, only {', '.join(allowed)} can.")
+            raise UsageError(f"{key!r} cannot change in an existing run; only {', '.join(allowed)} can.")
     return override(config, words)
 
 

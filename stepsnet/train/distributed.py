@@ -1,4 +1,4 @@
-"""One process or many: who this one is, how the model is spread over them, and how a failure in one ends all."""
+"""One process or many: joining them, distributing the model (DDP, FSDP2), collective operations, sharded tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes of a run, seen from one of them."""
+    """The processes of a run, as seen by this one."""
 
     rank: int = 0
     world: int = 1
@@ -34,11 +34,11 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this one writes files and talks."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     def sum(self, numbers: list[float]) -> list[float]:
-        """Each number added up over all processes."""
+        """Each number summed over all processes."""
         if self.world == 1:
             return numbers
         totals = torch.tensor(numbers, dtype=torch.float64, device=self.device)
@@ -46,7 +46,7 @@ class Processes:
         return totals.tolist()
 
     def decide(self, choose: Callable[[], Value]) -> Value:
-        """What `choose` returns in the first process, where alone it is called, in all of them; a `UsageError` likewise."""
+        """The result of `choose`, which only the first process calls, on all processes. So is a `UsageError`."""
         if self.world == 1:
             return choose()
         box: list[Any] = [None]
@@ -61,7 +61,7 @@ class Processes:
         return box[0]
 
     def gather(self, value: Value) -> list[Value]:
-        """Everybody's `value`, in the order of ranks."""
+        """The values of all processes, in the order of ranks."""
         if self.world == 1:
             return [value]
         box: list[Any] = [None] * self.world
@@ -77,7 +77,7 @@ class Processes:
         return {key: tensor.to(self.device, non_blocking=True) for key, tensor in batch.items()}
 
     def share_buffers(self, model: nn.Module) -> None:
-        """Give every process the first one's running statistics, which each has gathered from its own samples."""
+        """Copy the running statistics of the first process to all: each has computed its own from its samples."""
         if self.world > 1:
             parameters = dict(model.named_parameters())
             for name, tensor in model_tensors(model).items():
@@ -86,17 +86,17 @@ class Processes:
 
 
 def launched() -> bool:
-    """Whether torchrun (or something that sets the same variables) started this process."""
+    """Whether torchrun, or a launcher that sets the same variables, started this process."""
     return "WORLD_SIZE" in os.environ and "RANK" in os.environ
 
 
 def restarted() -> bool:
-    """Whether torchrun has started this process again after a failure."""
+    """Whether torchrun has restarted this process after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def choose_device(wanted: str) -> torch.device:
-    """`auto`: the graphics card of this process if there is one, else the processor."""
+    """The device `wanted`; `auto`: the GPU of this process if there is one, else the CPU."""
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
@@ -104,46 +104,48 @@ def choose_device(wanted: str) -> torch.device:
         device = torch.device(wanted, local_rank) if wanted == "cuda" else torch.device(wanted)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"device={wanted} is not to be had here: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"device={wanted} is not available: {str(error).splitlines()[0]}") from error
     return device
 
 
 @contextmanager
 def join_processes(parallel: Parallel, device: str = "auto") -> Iterator[Processes]:
-    """Meet the other processes that torchrun started; the body runs in each of them, and a failure is reported with the rank.
+    """Join the processes that torchrun started. The body runs in each; a failure is reported with its rank.
 
-    Where the caller has met them already (`dist.init_process_group`), that meeting is used and left as it is.
+    If the caller has initialised the process group, that group is used and not destroyed.
     """
     world = int(os.environ.get("WORLD_SIZE", "1")) if launched() else 1
     if parallel == "none":
         if world > 1:
-            raise UsageError(f"torchrun started {world} processes, but parallel=none uses one; add parallel=ddp or parallel=fsdp.")
+            raise UsageError(f"torchrun started {world} processes, but parallel=none uses one; "
+                             "add parallel=ddp or parallel=fsdp.")
         yield Processes(device=choose_device(device))
         return
     if not launched():
-        raise UsageError(f"parallel={parallel} needs processes to spread over: start it with `torchrun --nproc-per-node N -m stepsnet …`.")
+        raise UsageError(f"parallel={parallel} needs several processes: start them with "
+                         "`torchrun --nproc-per-node N -m stepsnet …`.")
     place = choose_device(device)
     if place.type == "cuda":
         torch.cuda.set_device(place)
-    met_before = dist.is_initialized()
-    if not met_before:
-        _meet("nccl" if place.type == "cuda" else "gloo")
+    joined_before = dist.is_initialized()
+    if not joined_before:
+        _join("nccl" if place.type == "cuda" else "gloo")
     processes = Processes(rank=dist.get_rank(), world=world, device=place, parallel=parallel)
     try:
         yield processes
     except BaseException as error:
         print(f"rank {processes.rank} of {world} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        raise  # without destroy_process_group, which could wait for a process that is gone
-    if not met_before:
+        raise  # without destroy_process_group, which could wait for a process that has died
+    if not joined_before:
         dist.destroy_process_group()
 
 
-def _meet(backend: str) -> None:
-    """Form the process group.
+def _join(backend: str) -> None:
+    """Initialise the process group.
 
-    After a restart on one node torch 2.13 meets in the store of the attempt before, finds the addresses of processes that are no
-    more, and hangs; so each attempt gets a part of the store for itself. Nodes do not agree on the number of the attempt: for more
-    than one, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, which makes torchrun open a new store each time.
+    After a restart on one node, torch 2.13 uses the store of the last attempt, finds the addresses of dead processes
+    and hangs; so each attempt gets its own prefix in the store. Nodes do not agree on the number of the attempt: for
+    several nodes, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, which makes torchrun open a new store each time.
     """
     one_node = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
     if not (restarted() and one_node):
@@ -155,9 +157,9 @@ def _meet(backend: str) -> None:
 
 
 def spread(build: Callable[[str | None], Network], processes: Processes, *, seed: int) -> tuple[Network, nn.Module]:
-    """The model on this process, and the callable that runs it forward: the same object, or its DDP wrapper.
+    """The model on this process, and the module that runs it in training: the same object, or its DDP wrapper.
 
-    `build(device)` makes the model; the weights it starts with depend on `seed` alone, not on how many processes there are.
+    `build(device)` makes the model. Its initial weights depend on `seed` only, not on the number of processes.
     """
     if processes.parallel == "fsdp":
         model = _shard(build, processes, seed)
@@ -171,7 +173,7 @@ def spread(build: Callable[[str | None], Network], processes: Processes, *, seed
 
 
 def _shard(build: Callable[[str | None], Network], processes: Processes, seed: int) -> Network:
-    """FSDP2: made on the meta device, cut block by block, and filled from the first process, the only one that ever holds all of it."""
+    """FSDP2: built on the meta device, sharded block by block, filled from the whole model of the first process."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -181,7 +183,7 @@ def _shard(build: Callable[[str | None], Network], processes: Processes, seed: i
     mesh = init_device_mesh(processes.device.type, (processes.world,))
     for block in getattr(model, "blocks_in_order", list)():
         fully_shard(block, mesh=mesh)
-    # The root is cut again after the forward pass too, or its weights would lie about whole after an evaluation.
+    # The root is resharded after the forward pass too; otherwise its weights would stay whole after an evaluation.
     fully_shard(model, mesh=mesh, reshard_after_forward=True)
     model.to_empty(device=processes.device)
     torch.manual_seed(seed)
@@ -196,7 +198,7 @@ def _shard(build: Callable[[str | None], Network], processes: Processes, seed: i
 
 
 def sync_gradients(forward: nn.Module, now: bool) -> Any:
-    """A context in which backward passes add up gradients over the processes only if `now`: the last of the accumulated parts."""
+    """A context in which gradients are summed over the processes only if `now`: at the last accumulated part."""
     if isinstance(forward, nn.parallel.DistributedDataParallel):
         return nullcontext() if now else forward.no_sync()
     if callable(switch := getattr(forward, "set_requires_gradient_sync", None)):
@@ -205,7 +207,7 @@ def sync_gradients(forward: nn.Module, now: bool) -> Any:
 
 
 def gradient_norm(parameters: list[Tensor], limit: float) -> float:
-    """The norm of the whole gradient, which is cut down to `limit` (unless 0). Every process gets the same number."""
+    """The norm of the whole gradient, the same on all processes. A `limit` above 0 clips the gradient."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = nn.utils.get_total_norm(gradients)
     value = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
@@ -215,34 +217,34 @@ def gradient_norm(parameters: list[Tensor], limit: float) -> float:
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and lasting buffers, the very objects, by the names of the state dict."""
+    """Parameters and persistent buffers, not copies, by their names in the state dict."""
     return {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if isinstance(tensor, Tensor)}
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This process's part of a tensor, sharing its memory; the whole tensor unless it is sharded."""
+    """The shard of a tensor on this process, sharing its memory; the tensor itself if it is not sharded."""
     tensor = tensor.detach()
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def full(tensor: Tensor) -> Tensor:
-    """The whole of a tensor; every process must ask for it when it is sharded."""
+    """The whole tensor. If it is sharded, all processes must call this."""
     tensor = tensor.detach()
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def like(whole: Tensor, pattern: Tensor) -> Tensor:
-    """`whole`, which every process holds, on the device of `pattern`, laid out and sharded as it is."""
+    """`whole`, which every process has, with the device, memory layout and sharding of `pattern`."""
     whole = whole.to(device=pattern.device)
     if isinstance(pattern, DTensor):
         return distribute_tensor(whole.contiguous(), pattern.device_mesh, pattern.placements, src_data_rank=None)
     if whole.shape != pattern.shape or whole.stride() == pattern.stride():
         return whole
-    # Fused optimisers walk through parameter and moments side by side, as they lie in memory.
+    # Fused optimisers read parameter and moments in memory order, so both need the same strides.
     return torch.empty_like(pattern, dtype=whole.dtype, requires_grad=False).copy_(whole)
 
 
 @torch.no_grad()
 def fill(target: Tensor, whole: Tensor) -> None:
-    """Copy `whole`, which every process holds, into `target`, however that is sharded."""
+    """Copy `whole`, which every process has, into `target`, sharded or not."""
     local(target).copy_(local(like(whole, target)))

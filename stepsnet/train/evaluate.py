@@ -62,7 +62,7 @@ def evaluate_run(
     through: Callable[[ValidationBatches], Iterable[tuple[Batch, bool]]] = iter,
     keep: Callable[[list[Any]], None] = lambda _: None,
 ) -> dict[str, float]:
-    """Validation metrics of the run in `folder`: final weights, or those of its latest checkpoint; `ema`: averaged ones.
+    """Validation metrics of the run in `folder`: of its final weights, or its latest checkpoint; `ema`: averaged ones.
 
     `through` may wrap the batches, for example with a progress bar. `keep`: see `evaluate`.
     """

@@ -1,4 +1,4 @@
-"""Which samples come when: the same global batches whatever the number of processes and workers, from any step on."""
+"""Batches: the same global batches for any number of processes and workers, from any step on."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _ORDER = 0x0DE5  # keeps the order of samples apart from other uses of the seed
 
 
 class BatchKeys:
-    """An endless walk over the training samples: a new order each epoch, in whole batches, of which this process gets its share.
+    """The sample keys of this process's share of every batch, endlessly: a new order each epoch, whole batches only.
 
-    Batch number k is a function of (seed, k) alone, and k is all the state there is.
+    Batch k depends on (seed, k) only, and k is the whole state.
     """
 
     def __init__(self, samples: int, batch_size: int, seed: int, processes: Processes) -> None:
         if batch_size > samples:
-            raise UsageError(f"batch_size={batch_size} is more than the {samples} training samples there are.")
+            raise UsageError(f"batch_size={batch_size} is more than the {samples} training samples.")
         if batch_size % processes.world:
-            raise UsageError(f"batch_size={batch_size} cannot be divided among {processes.world} processes.")
+            raise UsageError(f"batch_size={batch_size} is not divisible by the number of processes, {processes.world}.")
         self.samples, self.batch_size, self.seed = samples, batch_size, seed
         share = batch_size // processes.world
         self._mine = slice(processes.rank * share, (processes.rank + 1) * share)
@@ -72,30 +72,30 @@ class TrainingBatches:
             self._iterator = iter(self._loader)
         try:
             return next(self._iterator)
-        except UsageError as error:  # of a worker, wrapped in its traceback
+        except UsageError as error:  # from a worker, wrapped in its traceback
             raise UsageError(str(error).splitlines()[-1].removeprefix("stepsnet.errors.UsageError: ")) from error
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the delivered batches end; those that workers have loaded ahead do not count."""
+        """The position after the delivered batches, without those that workers have loaded ahead."""
         return {"workers": self.workers, "loader": self._loader.state_dict()}
 
     def resume(self, step: int, state: dict[str, Any]) -> None:
-        """Go on after `step` batches. The loader's own state holds for as many workers as saved it; for others the step says it all."""
+        """Continue after `step` batches. The state of the loader is valid only for the same number of workers."""
         if state["workers"] == self.workers:
             self._loader.load_state_dict(state["loader"])
         else:
             self.keys.next_batch = step
 
     def close(self) -> None:
-        """End the workers."""
-        _end_workers(self._iterator)
+        """Stop the workers."""
+        _stop_workers(self._iterator)
         self._iterator = self._loader._iterator = None
 
 
 class ValidationBatches:
-    """The validation samples, each once over all processes, and equally many batches for each process.
+    """The validation samples, each once over all processes, in the same number of batches on each process.
 
-    Where a process has no sample left for the last batch, it gets a stand-in that does not count, because the forward pass of a
+    A process without a sample for the last batch gets a placeholder that does not count, because the forward pass of a
     sharded model needs all processes.
     """
 
@@ -116,7 +116,7 @@ class ValidationBatches:
         try:
             yield from zip(iterator, self.counts, strict=True)
         finally:
-            _end_workers(iterator)
+            _stop_workers(iterator)
 
 
 def _stateful_loader(dataset: MapDataset, task: Task, keys: Any, workers: int) -> Any:
@@ -130,22 +130,22 @@ def _stateful_loader(dataset: MapDataset, task: Task, keys: Any, workers: int) -
             batch_sampler=keys,
             collate_fn=task.collate,
             num_workers=workers,
-            worker_init_fn=_leave_signals_to_the_trainer,
-            generator=torch.Generator(),  # or creating an iterator would draw from the generator that dropout draws from
+            worker_init_fn=_ignore_signals,
+            generator=torch.Generator(),  # otherwise creating an iterator would draw from dropout's generator
             pin_memory=torch.cuda.is_available(),
         )
 
 
-def _leave_signals_to_the_trainer(_worker: int) -> None:
-    """Ctrl-C reaches the whole process group, and some clusters send SIGTERM to every process, but the trainer still needs its
-    workers for the step it is in. They end when it closes the loader, or notice within seconds when it dies.
+def _ignore_signals(_worker: int) -> None:
+    """Workers ignore Ctrl-C and SIGTERM, which reach all processes: the trainer needs them for its current step.
+    They stop when the trainer closes the loader, or within seconds of its death.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _end_workers(iterator: Any) -> None:
-    """End an iterator's workers now, even if an exception still holds it, and even one that hangs in a read."""
+def _stop_workers(iterator: Any) -> None:
+    """Stop the workers of an iterator now, even if an exception still refers to it or a worker hangs in a read."""
     if hasattr(iterator, "_shutdown_workers"):
         iterator._shutdown_workers()
         for worker in iterator._workers:
@@ -154,10 +154,10 @@ def _end_workers(iterator: Any) -> None:
 
 @cache
 def _kill_workers_at_exit() -> None:
-    """Python ends daemons at exit by SIGTERM and then waits for them, which with those that ignore it would be for ever."""
+    """At exit, Python sends SIGTERM to daemons and waits for them: forever, since the workers ignore it."""
 
     def kill() -> None:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would take it for a failure
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would report a failure
         for child in multiprocessing.active_children():
             if child.daemon:
                 child.kill()

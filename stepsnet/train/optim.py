@@ -1,4 +1,4 @@
-"""Optimisers and what each parameter gets from them: weight decay or none, and its layer's share of the learning rate."""
+"""Optimisers, parameter groups, the learning-rate schedule and the average of the weights."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def parameter_groups(
     layer_decay: float = 1.0,
     layers: Mapping[str, int] | None = None,
 ) -> list[dict[str, Any]]:
-    """One group for each pair of weight decay and learning-rate share ("lr_share") that occurs.
+    """One group for each pair of weight decay and relative learning rate ("lr_share") that occurs.
 
-    Vectors (biases, norms, scales) and the parameters named by `undecayed` are not decayed. With `layers` (0 the stem, the
-    largest number the head) a parameter k layers below the head learns at `layer_decay` to the power of k.
+    Vectors (biases, norms, scales) and the parameters in `undecayed` have no weight decay. With `layers` (0: the stem,
+    the largest number: the head), the learning rate k layers below the head is multiplied by `layer_decay` ** k.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     last = max(layers.values()) if layers else 0
@@ -39,23 +39,23 @@ def parameter_groups(
 
 
 def make_optimizer(config: OptimConfig, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
-    """AdamW or SGD, in the implementation that updates all tensors of a group in one call (torch's fused SGD knows no shards)."""
+    """AdamW or SGD, with one call per group (torch's fused SGD does not support sharded tensors)."""
     if config.name == "adamw":
         return torch.optim.AdamW(groups, lr=lr, betas=config.betas, eps=config.eps, fused=True)
     return torch.optim.SGD(groups, lr=lr, momentum=config.momentum, nesterov=config.nesterov, foreach=True)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Give every group its share of `lr`."""
+    """Set the learning rate of every group to its share of `lr`."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group["lr_share"]
 
 
 def lr_share(config: ScheduleConfig, step: int, total: int, steps_per_epoch: int) -> float:
-    """The share of the peak learning rate at update `step` (counted from 0) of `total`.
+    """The learning rate relative to its peak, at update `step` (from 0) of `total`. A function of the step alone.
 
-    It climbs linearly from `start` to 1 during the warm-up and then falls to `end`, which the last update has exactly; `steps` falls to a
-    tenth at each of its drops instead.
+    It grows linearly from `start` to 1 during the warm-up and then falls to `end` at the last update. The kind `steps`
+    divides it by ten at each of its drops instead.
     """
     warmup = max(config.warmup_iters, round(config.warmup_epochs * steps_per_epoch))
     if step < warmup:
@@ -71,9 +71,10 @@ def lr_share(config: ScheduleConfig, step: int, total: int, steps_per_epoch: int
 
 
 class WeightAverage:
-    """Follows `tensors`, a model's parameters and lasting buffers by name: average ← decay · average + (1 − decay) · weights.
+    """The exponential moving average of `tensors`: average ← decay · average + (1 − decay) · weights.
 
-    Integer buffers, which have no average, are copied. Of a sharded model each process averages its own shard.
+    `tensors` are the parameters and persistent buffers of a model by name. Integer buffers are copied. Of a sharded
+    model, each process averages its own shard.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], decay: float) -> None:
@@ -86,14 +87,14 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move towards the model's present weights, once after each update of theirs."""
+        """Include the current weights: call once after each update."""
         torch._foreach_lerp_(self._average, self._model, 1 - self.decay)
         for own, theirs in self._counters:
             own.copy_(theirs)
 
     @contextmanager
     def in_the_model(self) -> Iterator[None]:
-        """Within, the model has the averaged weights; afterwards its own again, to the bit."""
+        """Within this context the model has the averaged weights; afterwards its own again, bit-exactly."""
         own = [tensor.clone() for tensor in self._model]
         with torch.no_grad():
             torch._foreach_copy_(self._model, self._average)

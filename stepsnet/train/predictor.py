@@ -1,4 +1,4 @@
-"""A trained detector or segmenter, ready for pictures it has never seen. It needs the run's folder, not its data."""
+"""A trained detector or segmenter for new images. It needs the run folder, not the training data."""
 
 from __future__ import annotations
 
@@ -27,30 +27,32 @@ from stepsnet.train.config import TrainConfig, read_config
 
 @dataclass(frozen=True)
 class Found:
-    """One object: its box as x, y, width and height in pixels, and its mask (height, width), if the detector has masks."""
+    """One object: its box as x, y, width and height in pixels, and its mask (height, width) or None."""
 
     name: str
     number: int
-    """Of its class, from 0."""
+    """The number of its class, from 0."""
     score: float
     box: tuple[float, float, float, float]
     mask: NDArray[np.bool_] | None
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"class": self.name, "score": round(self.score, 4), "box": [round(side, 2) for side in self.box]}
+        box = [round(side, 2) for side in self.box]
+        found: dict[str, Any] = {"class": self.name, "score": round(self.score, 4), "box": box}
         return found if self.mask is None else found | {"mask": encode_mask(self.mask)}
 
 
 class Predictor:
-    """`detect` finds objects and `segment` classes of pixels, whichever the run has learned (`kind`)."""
+    """`detect` finds objects, `segment` classifies pixels: `kind` says which of the two the run can do."""
 
     def __init__(self, folder: Path, *, ema: bool = False) -> None:
         config = read_config(folder)
         if config.task not in ("detection", "segmentation"):
-            raise UsageError(f"{folder} has learned {config.task}; pictures are annotated by runs of detection or segmentation.")
+            raise UsageError(f"{folder} is a run of {config.task}; predict takes runs of detection or segmentation.")
         weights = folder / (WEIGHTS_EMA if ema else WEIGHTS)
         if not weights.is_file():
-            raise UsageError(f"{folder} has no {weights.name}: " + ("it kept no average." if ema else "it is not finished yet."))
+            why = "it was trained with optim.ema=0" if ema else "it is not finished yet"
+            raise UsageError(f"{folder} has no {weights.name}: {why}.")
         facts = read_facts(weights)
         self.kind, self.classes = config.task, tuple(facts["classes"])
         self.task = _task_without_data(config, facts)
@@ -61,7 +63,7 @@ class Predictor:
 
     @torch.no_grad()
     def detect(self, image: Any, score: float = 0.0) -> list[Found]:
-        """Objects in a Pillow image in RGB, best first, with at least this score."""
+        """The objects in an RGB Pillow image with at least this score, best first."""
         from stepsnet.dense.results import at_original_size
 
         view = choose_view(image.height, image.width, self.img_size, self.max_size, None, 0)
@@ -74,16 +76,17 @@ class Predictor:
 
     @torch.no_grad()
     def segment(self, image: Any) -> NDArray[np.uint8]:
-        """The number of each pixel's class, (height, width)."""
+        """The class number of each pixel, (height, width)."""
         assert isinstance(self.task, Segmentation)
         view = choose_view(image.height, image.width, self.img_size, self.max_size, None, 0)
         size, original = torch.tensor([view.size]), torch.tensor([[image.height, image.width]])
-        (labels,) = self.task.answers(self.model, {"image": to_input(image, view)[None], "size": size, "label_size": original})
+        batch = {"image": to_input(image, view)[None], "size": size, "label_size": original}
+        (labels,) = self.task.answers(self.model, batch)
         return labels.numpy().astype(np.uint8)
 
 
 def _task_without_data(config: TrainConfig, facts: dict[str, Any]) -> DenseTask:
-    """The run's task with nothing to learn from, only to know how to build and ask its model."""
+    """The task of the run without data: it builds the model and reads its outputs."""
     nothing, changes = FileSource(Path(), []), AugmentConfig()
     if config.task == "detection":
         split = ObjectSplit((), nothing, {})

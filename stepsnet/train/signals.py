@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the step, save, leave. A second Ctrl-C leaves at once."""
+"""Ctrl-C and SIGTERM: finish the step, save, exit. A second Ctrl-C exits at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GRACE_SECONDS = 20.0
 
 
 class StopRequest:
-    """What has been asked for so far."""
+    """The first stop signal, if there was one; true if there was."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -28,10 +28,10 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals(*, launched: bool) -> Iterator[StopRequest]:
-    """Collect stop requests while the body runs. Outside the main thread, where Python delivers no signals, nothing is collected.
+    """Collect stop signals while the body runs. Outside the main thread Python delivers no signals.
 
-    Under a launcher (`launched`) one Ctrl-C arrives twice, once from the terminal and once from the launcher, so only a later one
-    counts as the second; and whoever is stuck waiting for a process that has died is ended by a watchdog after a time of grace.
+    Under a launcher (`launched`), one Ctrl-C arrives twice, from the terminal and the launcher, so only a later one
+    counts as the second. A process that waits for a dead one is ended by a watchdog after a grace period.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -45,9 +45,9 @@ def stop_on_signals(*, launched: bool) -> Iterator[StopRequest]:
         if request.signal is None:
             request.signal, request.at = number, time.monotonic()
             if number == signal.SIGINT:
-                _say("Stopping after this step and saving. Ctrl-C again leaves at once.")
+                _say("Stopping after this step and saving. Press Ctrl-C again to exit at once.")
                 if not launched:
-                    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next one ends the process even while torch computes
+                    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next one ends the process while torch computes
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -65,8 +65,8 @@ def stop_on_signals(*, launched: bool) -> Iterator[StopRequest]:
 def _watchdog(grace: float) -> Iterator[None]:
     """End the process `grace` seconds after SIGTERM if it is still in the body.
 
-    A thread reads signals from a pipe that the interpreter's C handler writes to, because the Python handler above has to wait
-    for the main thread, which may be waiting inside a collective operation for a process that is no more.
+    A thread reads signals from a pipe that the interpreter's C handler writes to, because the Python handler above has
+    to wait for the main thread, which may be waiting in a collective operation for a process that has died.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -76,7 +76,7 @@ def _watchdog(grace: float) -> Iterator[None]:
         while os.read(reader, 1)[0] != signal.SIGTERM:
             pass
         if not left.wait(grace):
-            _say(f"Process {os.getpid()} did not leave within {grace:.0f} s of SIGTERM and is ended.")
+            _say(f"Process {os.getpid()} did not exit within {grace:.0f} s of SIGTERM and is ended.")
             os._exit(128 + signal.SIGTERM)
 
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -94,6 +94,6 @@ def _watchdog(grace: float) -> Iterator[None]:
 
 
 def _say(sentence: str) -> None:
-    """Write to standard error at once, which is all a signal handler may do; and give a terminal its cursor back."""
+    """Write to standard error without buffering, as a signal handler must, and show the cursor of a terminal again."""
     cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
     os.write(2, f"{cursor}\n{sentence}\n".encode())

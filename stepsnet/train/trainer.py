@@ -71,27 +71,27 @@ def resume(
 ) -> Result:
     """Continue the run in `folder` from its latest checkpoint, or from the start. `words` may change where it runs."""
     config = read_config(folder)
+    if not launched():  # one process can continue a run of many
+        config = dataclasses.replace(config, parallel="none")
+    config = customise_resumed(config, words)
     if runs.is_finished(folder):
         metrics = runs.read_result(folder)
         step = metrics.pop("step")
         return Result(folder, step, step, True, None, metrics)
-    if not launched():  # one process can continue a run of many
-        config = dataclasses.replace(config, parallel="none")
-    config = customise_resumed(config, words)
     with join_processes(config.parallel, config.device) as processes:
         return Trainer(config, callbacks, task=task, processes=processes).fit(folder)
 
 
 class Trainer:
-    """One run: model, optimiser and data, the loop over the steps, evaluation and checkpoints. Callbacks get this object."""
+    """One run: model, optimiser, data, the loop over the steps, evaluation, checkpoints. Callbacks get this object."""
 
     out: Path
     """The run folder, known once `fit` is called."""
     step = 0
     """Updates done, including those left out because of a non-finite loss."""
     left_out = 0
-    evaluated = -1
-    """The step of the last evaluation."""
+    evaluated = 0
+    """The step of the last evaluation; 0 before the first."""
 
     def __init__(
         self, config: TrainConfig, callbacks: Sequence[AnyCallback] = (), *, task: Task | None = None,
@@ -133,11 +133,11 @@ class Trainer:
     def fit(self, folder: Path | None = None) -> Result:
         """Train in `folder` from its latest checkpoint on. Without `folder`: in a new one, `config.out`."""
         decide = self.processes.decide
-        self.out = decide(lambda: folder or _interrupted_folder(self.config) or self._new_folder())
+        self.out = decide(lambda: folder or _folder_for(self.config))
         with ExitStack() as stack:
             decide(lambda: stack.enter_context(runs.only_one_trainer(self.out)))
             if self.processes.first and not runs.is_run(self.out):
-                runs.create(self.out, to_dict(dataclasses.replace(self.config, out=str(self.out))), _machine())
+                self._create()
             self.stop = stack.enter_context(stop_on_signals(launched=self.processes.world > 1))
             stack.callback(self.batches.close)
             self.load()
@@ -148,8 +148,10 @@ class Trainer:
                 self._finish()
         return Result(self.out, self.step, self.total_steps, finished, self.stop.signal, self.metrics)
 
-    def _new_folder(self) -> Path:
-        return runs.new_folder(self.config.out, f"{self.config.recipe or self.config.task}-{self.config.model}")
+    def _create(self) -> None:
+        cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+        machine = {"torch": torch.__version__, "threads": torch.get_num_threads(), "cuda": cuda}
+        runs.create(self.out, to_dict(dataclasses.replace(self.config, out=str(self.out))), machine)
 
     def load(self) -> None:
         """Continue from the latest checkpoint, if there is one."""
@@ -167,14 +169,15 @@ class Trainer:
         if self.processes.first:
             for name in (runs.METRICS, runs.EVALUATIONS):
                 self._lines[name] = runs.StepLines(self.out / name, keep_until=self.step)
-            self._keep_tokenizer()
+            if hasattr(self.task, "vocabulary"):
+                self._keep_tokenizer(self.task.vocabulary)
         for callback in self.callbacks:
             callback.on_start(self)
 
     def _loop(self) -> bool:
         """Train to the last step (True) or until a stop request (False). In both cases the state has been saved."""
         while self.step < self.total_steps or self.evaluated < self.step:
-            if self.is_evaluated_after(self.step) and self.evaluated < self.step:  # also if an interruption prevented it
+            if self.evaluated < self.step and self.is_evaluated_after(self.step):  # also if a stop prevented it
                 found = self.evaluate()
                 if found is None:
                     self.save()
@@ -199,7 +202,7 @@ class Trainer:
         waited = time.perf_counter() - started
         lr = config.peak_lr * lr_share(config.schedule, self.step, self.total_steps, self.steps_per_epoch)
         set_lr(self.optimizer, lr)
-        buffers = self._buffers()
+        buffers = self._buffers() if config.nonfinite == "skip" else {}
         losses, ids = self._backward(batch)
         fine = [math.isfinite(loss) for loss, _ in losses]
         loss_sum, rows, bad, units, stops = self.processes.sum(
@@ -247,9 +250,7 @@ class Trainer:
         return list(zip(values, rows, strict=True)), [part["ids"].tolist() for part in parts]
 
     def _buffers(self) -> Mapping[str, Tensor]:
-        """A copy of the buffers that a forward pass changes, to undo a bad batch with nonfinite=skip."""
-        if self.config.nonfinite == "stop":
-            return {}
+        """A copy of the buffers that a forward pass changes, to undo a bad batch."""
         parameters = dict(self.model.named_parameters())
         return {name: t.clone() for name, t in self.model.state_dict().items() if name not in parameters}
 
@@ -320,7 +321,7 @@ class Trainer:
         """Write the final weights and the result, which marks the run as finished."""
         intact = f"The last checkpoint in {self.out / runs.CHECKPOINTS} is intact."
         for name, tensors in ((runs.WEIGHTS, self.weights.model), (runs.WEIGHTS_EMA, self.weights.ema)):
-            whole = {key: full(tensor).cpu() for key, tensor in tensors.items()}  # on all processes, for sharded tensors
+            whole = {key: full(tensor).cpu() for key, tensor in tensors.items()}  # on all processes: some are sharded
             if whole and self.processes.first:
                 size = sum(tensor.numel() * tensor.element_size() for tensor in whole.values())
                 with explain_full_disk(self.out / name, size, intact):
@@ -336,11 +337,8 @@ class Trainer:
         for callback in self.callbacks:
             callback.close()
 
-    def _keep_tokenizer(self) -> None:
+    def _keep_tokenizer(self, vocabulary: Any) -> None:
         """Copy the tokenizer of a language run into its folder, so that the folder is enough to generate text."""
-        vocabulary = getattr(self.task, "vocabulary", None)
-        if vocabulary is None:
-            return
         from stepsnet.data.text.tokens import TOKENIZER
         from stepsnet.data.text.vocabulary import BpeVocabulary
 
@@ -366,18 +364,16 @@ def _cut(batch: Batch, parts: int) -> Iterator[Batch]:
         yield {key: piece[number] for key, piece in pieces.items()}
 
 
+def _folder_for(config: TrainConfig) -> Path:
+    """A new folder; after a restart by torchrun, the folder of the interrupted run."""
+    interrupted = _interrupted_folder(config) if restarted() else None
+    return interrupted or runs.new_folder(config.out, f"{config.recipe or config.task}-{config.model}")
+
+
 def _interrupted_folder(config: TrainConfig) -> Path | None:
-    """The run that torchrun has restarted: `out`, or the newest unfinished run with the same configuration."""
-    if not restarted():
-        return None
+    """`out` if it is a run, or the newest unfinished run with the same configuration."""
     if config.out:
         return Path(config.out) if runs.is_run(Path(config.out)) else None
     newest = sorted(runs.find_runs(Path("runs")), key=lambda run: (run / runs.CONFIG).stat().st_mtime, reverse=True)
     same = (run for run in newest if dataclasses.replace(read_config(run), out="") == config)
     return next((run for run in same if not runs.is_finished(run)), None)
-
-
-def _machine() -> dict[str, Any]:
-    """Facts about torch for environment.json."""
-    cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"torch": torch.__version__, "threads": torch.get_num_threads(), "cuda": cuda}

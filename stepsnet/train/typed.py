@@ -1,4 +1,4 @@
-"""Nested dataclasses from words and from JSON: `key=value` with dotted keys, every value checked against the field's type."""
+"""Nested dataclasses from `key=value` words with dotted keys and from JSON. Values are checked against their types."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _SPECIAL_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": F
 
 
 def dotted_keys(kind: type, prefix: str = "") -> dict[str, Any]:
-    """Every key that can be set, with its type: {"lr": float, "optim.clip": float, …}. A dict field stands for itself."""
+    """All keys with their types: {"lr": float, "optim.clip": float, …}. A dict field is one key."""
     keys: dict[str, Any] = {}
     for name, hint in _fields(kind).items():
         if dataclasses.is_dataclass(hint):
-            keys |= dotted_keys(hint, f"{prefix}{name}.")  # type: ignore[arg-type]  # a dataclass hint here is a class, not an instance
+            keys |= dotted_keys(hint, f"{prefix}{name}.")  # type: ignore[arg-type]  # a class, not an instance
         else:
             keys[prefix + name] = hint
     return keys
 
 
 def override(config: Config, words: Sequence[str]) -> Config:
-    """A copy of `config` with each `key=value` applied; an unknown key or a value of the wrong type is a `UsageError`."""
+    """A copy of `config` with each `key=value` applied. Unknown keys and values of wrong types are errors."""
     kind = type(config)
     known = dotted_keys(kind)
     changes: dict[str, Any] = {}
@@ -46,7 +46,7 @@ def override(config: Config, words: Sequence[str]) -> Config:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Plain dictionaries, lists and scalars, ready for JSON."""
+    """Dictionaries, lists and scalars, ready for JSON."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
@@ -59,7 +59,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def from_dict(kind: type[Config], values: Mapping[str, Any], where: str = "") -> Config:
-    """The inverse of `to_dict`: unknown keys and wrong types are a `UsageError` that names the key; missing ones take their default."""
+    """The inverse of `to_dict`. Unknown keys and wrong types are errors; missing keys take their defaults."""
     hints = _fields(kind)
     given: dict[str, Any] = {}
     for name, value in values.items():
@@ -68,7 +68,7 @@ def from_dict(kind: type[Config], values: Mapping[str, Any], where: str = "") ->
         hint = hints[name]
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
             if not isinstance(value, Mapping):
-                raise UsageError(f"{where}{name} is {value!r}, but holds keys of its own: {', '.join(_fields(hint))}.")
+                raise UsageError(f"{where}{name} is {value!r}, but must hold the keys {', '.join(_fields(hint))}.")
             given[name] = from_dict(hint, value, f"{where}{name}.")
         else:
             given[name] = _checked(where + name, value, hint)
@@ -88,7 +88,7 @@ def _fields(kind: type) -> dict[str, Any]:
 
 
 def _replace(config: Config, changes: Mapping[str, Any]) -> Config:
-    """Apply dotted changes with one `replace` a dataclass, so that its checks see the final values only."""
+    """Apply dotted changes with one `replace` per dataclass, so that its checks see only the final values."""
     own: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {}
     for key, value in changes.items():
@@ -103,10 +103,11 @@ def _replace(config: Config, changes: Mapping[str, Any]) -> Config:
 
 
 def _parse(key: str, text: str, known: Mapping[str, Any]) -> Any:
-    """The value that `text` stands for: JSON, a list without its brackets, itself, or words between commas; the first that fits."""
+    """The first that fits the type of `key`: JSON, a list without brackets, the text itself, words between commas."""
     hint = known[key]
     listed = _guess(f"[{text.strip('()')}]")
-    for value in (_guess(text), *([listed] if isinstance(listed, list) else []), text, [word.strip() for word in text.split(",")]):
+    words = [word.strip() for word in text.split(",")]
+    for value in (_guess(text), *([listed] if isinstance(listed, list) else []), text, words):
         try:
             return _checked(key, value, hint)
         except UsageError:
@@ -117,7 +118,7 @@ def _parse(key: str, text: str, known: Mapping[str, Any]) -> Any:
 
 
 def _guess(text: str) -> Any:
-    """JSON where it is JSON, a word for true, false or none, else the text itself."""
+    """JSON if it is JSON, a word for true, false or none, else the text itself."""
     try:
         return json.loads(text)
     except ValueError:
@@ -125,10 +126,11 @@ def _guess(text: str) -> Any:
 
 
 def _checked(key: str, value: Any, hint: Any) -> Any:
-    """`value` if it fits one of the alternatives of `hint`, with 3 and 3.0 taken for each other."""
+    """`value` if it fits one of the alternatives of `hint`; 3 and 3.0 are interchangeable."""
     for option in _alternatives(hint):
         origin, inner = get_origin(option), get_args(option)
-        if type(value) is option or (origin is dict and isinstance(value, dict)) or (origin is Literal and value in inner):
+        fits = type(value) is option or (origin is dict and isinstance(value, dict))
+        if fits or (origin is Literal and value in inner):
             return value
         if option is float and type(value) is int:
             return float(value)
@@ -142,14 +144,14 @@ def _checked(key: str, value: Any, hint: Any) -> Any:
 
 
 def _alternatives(hint: Any) -> list[Any]:
-    """The members of a union, the strictest first and `str`, which takes anything, last."""
+    """The members of a union: the strictest first, `str`, which accepts anything, last."""
     options = list(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else [hint]
     order = [types.NoneType, bool, int, float]
     return sorted(options, key=lambda option: order.index(option) if option in order else 9 if option is str else 5)
 
 
 def describe(hint: Any) -> str:
-    """A type as the user would say it."""
+    """A type in words."""
     words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "none"}
     parts = []
     for option in _alternatives(hint):

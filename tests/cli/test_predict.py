@@ -86,7 +86,7 @@ def test_json_is_printed_on_request(root: Path, tmp_path: Path, capsys: pytest.C
         (["boxes", "nowhere.png"], "There is no image or folder nowhere.png"),
         (["none", "pictures"], "There is no run in"),
         (["boxes", "pictures", "--score", "2"], "--score is 2.0, but must be between 0 and 1"),
-        (["boxes", "pictures", "--ema"], "it kept no average"),
+        (["boxes", "pictures", "--ema"], "it was trained with optim.ema=0"),
         (["boxes", "empty"], "empty has no images"),
     ],
 )

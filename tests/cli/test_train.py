@@ -71,7 +71,9 @@ def test_a_dry_run_says_everything_and_does_nothing(at_home: Path, capsys: pytes
         (["train", "digits", "model=test_dei"], "nearest: test_deit"),
         (["train", "digits", "batch_size=5000"], "more than the 1437 training samples"),
         (["train", "digits", "parallel=ddp"], "torchrun --nproc-per-node"),
-        (["train", "digits", "device=abacus"], "device=abacus is not to be had here"),
+        (["train", "digits", "device=abacus"], "device=abacus is not available"),
+        (["train", "digits", "out=/dev/null/run"], "/dev/null/run cannot be used as a run folder: Not a directory"),
+        (["train", "digits", "out=/proc/run"], "/proc/run cannot be used as a run folder"),
         (["train", "cifar10"], "data.root"),
         (["resume", "nowhere"], "There is no run in nowhere"),
         (["eval", "nowhere"], "There is no run in nowhere"),
@@ -111,6 +113,8 @@ def test_a_whole_run_from_train_to_runs(at_home: Path, capsys: pytest.CaptureFix
     assert f"top1 {result['metrics']['ema_top1']:.4g}" in capsys.readouterr().out
     assert main(["resume", str(out)]) == 0
     assert "Finished after 3 steps" in capsys.readouterr().out
+    assert main(["resume", str(out), "lr=5"]) == 2
+    assert "'lr' cannot change in an existing run" in capsys.readouterr().err
 
     assert main(["runs", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)

@@ -71,8 +71,9 @@ def test_a_word_becomes_a_value_of_the_fields_type(config: TrainConfig, word: st
         ("eval.every=often", "eval.every takes a whole number or none"),
         ("lr", "not of the form key=value"),
         ("batch_size=0", "batch_size is 0, but must be above 0"),
+        (f"seed={1 << 64}", "must fit into 64 bits"),
         ("augment.flip=2", "augment.flip is 2.0"),
-        ("accumulate=3", "cannot be cut into accumulate=3"),
+        ("accumulate=3", "cannot be split into accumulate=3"),
     ],
 )
 def test_a_wrong_word_is_answered_with_one_sentence(config: TrainConfig, word: str, sentence: str) -> None:
@@ -101,7 +102,7 @@ def test_the_way_through_json_and_back(config: TrainConfig) -> None:
     ("change", "sentence"),
     [
         ({"optim": {"nme": "sgd"}}, "no key 'optim.nme'; nearest: optim.name"),
-        ({"optim": 3}, "optim is 3, but holds keys of its own"),
+        ({"optim": 3}, "optim is 3, but must hold the keys name"),
         ({"lr": "x"}, "lr takes a number"),
         ({"data": {"root": "."}}, "data.kind is missing"),
     ],

@@ -45,7 +45,7 @@ def test_any_batch_can_be_the_first() -> None:
 def test_impossible_batches_are_told() -> None:
     with pytest.raises(UsageError, match="more than the 5 training samples"):
         BatchKeys(5, 6, 0, ALONE)
-    with pytest.raises(UsageError, match="cannot be divided among 2 processes"):
+    with pytest.raises(UsageError, match="is not divisible by the number of processes, 2"):
         BatchKeys(20, 5, 0, two(0))
 
 

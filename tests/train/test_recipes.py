@@ -102,7 +102,7 @@ def test_upernet_is_trained_as_swin_trains_it() -> None:
 
 
 def test_segmentation_is_not_sharded() -> None:
-    with pytest.raises(UsageError, match="take parallel=ddp"):
+    with pytest.raises(UsageError, match="use parallel=ddp"):
         customise(get_recipe("mask_folder"), ["parallel=fsdp"])
 
 
