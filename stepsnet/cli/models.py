@@ -97,7 +97,7 @@ def describe(name: str, **options: Any) -> dict[str, Any]:
     from stepsnet.models import create_model
 
     model = create_model(name, device="meta", **options)
-    cost = model.closed_form()
+    cost = model.cost()
     return {
         "name": name,
         "family": model.family,

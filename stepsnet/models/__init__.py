@@ -1,15 +1,15 @@
-"""The zoo: five families, each one file; baseline and Steps twin are the same class under different plans."""
+"""Registered models: five families, one file each. A baseline and its Steps twin are the same class with different plans."""
 
 from stepsnet.models import deit, language, resnet, swin, swin_plus
-from stepsnet.models.compile import compile_blocks
-from stepsnet.models.create import ModelOptions, cost_of, create_model, load_model
+from stepsnet.models.design import Design
 from stepsnet.models.files import load_weights, save_model
-from stepsnet.models.folding import fold
 from stepsnet.models.model import Model, layer_ids
-from stepsnet.models.registry import Variant, get_variant, list_models
+from stepsnet.models.optimise import compile_blocks, fold
+from stepsnet.models.registry import ModelOptions, Variant, cost_of, create_model, get_variant, list_models, load_model
 from stepsnet.models.vision import FeatureBackbone, VisionModel
 
 __all__ = [
+    "Design",
     "FeatureBackbone",
     "Model",
     "ModelOptions",

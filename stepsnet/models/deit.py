@@ -14,7 +14,6 @@ from stepsnet.blocks.designs import ResidualPart
 from stepsnet.blocks.embed import PatchEmbed
 from stepsnet.blocks.mlp import Mlp
 from stepsnet.blocks.residual import Place
-from stepsnet.cost import Cost, formulas
 from stepsnet.macro import Stack, StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, head_rule, image_sides, multiple_of
 from stepsnet.models.registry import register
@@ -113,18 +112,6 @@ class DeiT(VisionModel):
         if self.global_pool == "token":
             return x[:, 0]
         return x[:, 1:].mean(dim=1) if self.global_pool == "avg" else x
-
-    def closed_form(self, input_size: tuple[int, ...] | None = None) -> Cost:
-        in_chans, height, width = input_size or self.input_size
-        patch, dim = self.patch_embed.patch, self.num_features
-        patches = -(-height // patch) * -(-width // patch)
-        (plan,) = self.plans
-        cost = formulas.conv(in_chans, dim, patch, patches, bias=True)
-        cost += formulas.parameters(dim * (2 + self.grid[0] * self.grid[1]))  # class token and positions
-        for step_width, depth in zip(plan.widths, plan.depths, strict=True):
-            cost += formulas.transformer_block(step_width, 1 + patches) * depth
-        cost += formulas.parameters(2 * dim)
-        return cost + formulas.linear(dim, self.num_classes, 1) if self.num_classes else cost
 
 
 register(DeiT, "deit_tiny", embed_dim=192, depth=12)

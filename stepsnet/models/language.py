@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,7 +12,6 @@ from stepsnet.blocks.attention import Cache, CausalAttention, KeyValueCache, Tex
 from stepsnet.blocks.designs import ResidualPart
 from stepsnet.blocks.mlp import SwiGLU
 from stepsnet.blocks.residual import Place
-from stepsnet.cost import Cost, formulas
 from stepsnet.errors import UsageError
 from stepsnet.macro import StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, head_rule, multiple_of
@@ -78,6 +79,9 @@ class Transformer(Model):
         self.num_features = embed_dim
         self.head_dims = sorted({m.head_dim for m in self.modules() if isinstance(m, CausalAttention)})
 
+    def cfg(self) -> dict[str, Any]:
+        return {"vocab_size": self.vocab_size}
+
     def stem_names(self) -> tuple[str, ...]:
         return ("embed.",)
 
@@ -114,24 +118,11 @@ class Transformer(Model):
         rows = positions if positions.dim() == 1 else positions[:, None]  # (B, 1, T): the same for all heads
         return {dim: rotary_table(rows, dim) for dim in self.head_dims}
 
+    def count_layers(self) -> int:
+        return super().count_layers() + 1  # the head, which is no module of its own
+
     def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
         return torch.zeros(1, *(input_size or self.input_size), dtype=torch.long, device="meta")
-
-    def closed_form(self, input_size: tuple[int, ...] | None = None) -> Cost:
-        (tokens,) = input_size or self.input_size
-        (plan,) = self.plans
-        cost = Cost()
-        for width, depth in zip(plan.widths, plan.depths, strict=True):
-            hidden = round(8 * width / 3)
-            cost += formulas.block(
-                formulas.parameters(2 * width),
-                formulas.linear(width, 3 * width, tokens, bias=False),
-                formulas.attention(tokens, width),
-                formulas.linear(width, width, tokens, bias=False),
-                formulas.linear(width, 2 * hidden, tokens, bias=False),
-                formulas.linear(hidden, width, tokens, bias=False),
-            ) * depth
-        return cost + formulas.parameters(plan.width) + formulas.linear(plan.width, self.vocab_size, tokens, bias=False)
 
 
 register(Transformer, "transformer_30m", embed_dim=384, depth=6)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from typing import Any
 
 from torch import Tensor, nn
 
+from stepsnet.blocks.attention import Attention, CausalAttention
 from stepsnet.blocks.linear import INITS, Linear
-from stepsnet.cost import Cost
+from stepsnet.blocks.window import WindowAttention
+from stepsnet.cost import Cost, count_macs, count_params
 from stepsnet.errors import UsageError
 from stepsnet.macro import ReverseStepsNet, Stack, StepPlan, StepsNet
 from stepsnet.models.design import Net, format_plans
@@ -36,12 +39,23 @@ class Model(nn.Module, ABC):
         """The last hidden state, normalised, `num_features` wide."""
 
     @abstractmethod
-    def closed_form(self, input_size: tuple[int, ...] | None = None) -> Cost:
-        """What the model costs, by formula; without an input size, at its own. Parts of your own (`join`, `residual`) are not in it."""
-
-    @abstractmethod
     def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
         """One input on the meta device, for counting and tracing."""
+
+    def cost(self, input_size: tuple[int, ...] | None = None) -> Cost:
+        """Blocks, layers, parameters, and MACs of one input, by default of the model's own input size. Counted on the meta device."""
+        kinds = {block: kind_of(block) for block in self.blocks_in_order()}
+        macs = count_macs(self, self.dummy_input(input_size), kinds=kinds)
+        return Cost(self.count_blocks(), self.count_layers(), count_params(self), macs)
+
+    def count_blocks(self) -> int:
+        """All residual blocks, including those outside of the plans."""
+        return len(self.blocks_in_order())
+
+    def count_layers(self) -> int:
+        """Layers as in Table 1: convolutions and linear layers that are not on a shortcut, and attentions."""
+        counted = (nn.Conv2d, nn.Linear, Attention, CausalAttention, WindowAttention)
+        return sum(isinstance(module, counted) and ".shortcut" not in name for name, module in self.named_modules())
 
     def nets(self) -> list[Net]:
         """The macro networks, stage by stage."""
@@ -65,6 +79,10 @@ class Model(nn.Module, ABC):
         """Prefixes of the parameters before the first block, layer 0 of layer-wise learning-rate decay."""
         return ()
 
+    def cfg(self) -> dict[str, Any]:
+        """What `default_cfg` says about inputs and outputs, besides the input size."""
+        return {}
+
     def changed_options(self) -> dict[str, Any]:
         """Options that differ from those the model was made with, for files: a new head has other classes."""
         return {}
@@ -82,6 +100,11 @@ class Model(nn.Module, ABC):
                 reset()
             elif any(True for _ in module.parameters(recurse=False)):
                 raise UsageError(f"{name} ({type(module).__name__}) holds parameters but has no reset_parameters() to start them")
+
+
+def kind_of(block: nn.Module) -> Hashable:
+    """Equal for blocks that cost the same for inputs of one shape: those with modules of the same types and weights of the same shapes."""
+    return tuple(map(type, block.modules())), tuple(parameter.shape for parameter in block.parameters())
 
 
 def layer_ids(model: Model) -> dict[str, int]:

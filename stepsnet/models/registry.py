@@ -1,13 +1,31 @@
-"""Names of models. A variant is a family's class and the options that make it; baseline and Steps twin differ in their plan alone."""
+"""Models by name: registered, made, loaded from files, counted.
+
+A variant is a family's class with the options that make it. A baseline and its Steps twin differ in their plan only.
+"""
 
 from __future__ import annotations
 
 import fnmatch
+import inspect
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack, overload
 
+import torch
+from torch import nn
+
+from stepsnet.blocks.designs import ResidualLike
+from stepsnet.blocks.linear import INITS
+from stepsnet.cost import Cost, count_macs, count_params
 from stepsnet.errors import UsageError, nearest
+from stepsnet.macro import Join
+from stepsnet.models.design import Design, PlanLike
+from stepsnet.models.files import load_weights, read_header, weights_file
 from stepsnet.models.model import Model
+from stepsnet.models.vision import FeatureBackbone, VisionModel
 
 
 @dataclass(frozen=True)
@@ -18,6 +36,32 @@ class Variant:
 
 
 VARIANTS: dict[str, Variant] = {}
+DESIGN_OPTIONS = {"plan": "plan", "join": "join", "macro": "macro", "residual": "residual", "drop_path_rate": "drop_path"}
+"""Options of every model that make up its Design, with the names of Design's fields."""
+
+
+class ModelOptions(TypedDict, total=False):
+    """All options of all families. None means the variant's own value."""
+
+    plan: PlanLike
+    join: Join | None
+    macro: str | None
+    residual: ResidualLike | None
+    init: str | None
+    num_classes: int | None
+    img_size: int | tuple[int, int] | None
+    patch_size: int | None
+    window_size: int | None
+    in_chans: int | None
+    drop_path_rate: float | None
+    global_pool: str | None
+    head_dim: int | None
+    embed_dim: int | None
+    depth: int | None
+    depths: Sequence[int] | None
+    bottleneck: bool | None
+    vocab_size: int | None
+    seq_len: int | None
 
 
 def register(family: type[Model], name: str, **options: Any) -> None:
@@ -25,7 +69,7 @@ def register(family: type[Model], name: str, **options: Any) -> None:
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """The registered names that match a shell pattern, as `steps_*`."""
+    """The registered names that match a shell pattern such as `steps_*`."""
     return sorted(fnmatch.filter(VARIANTS, pattern))
 
 
@@ -33,3 +77,105 @@ def get_variant(name: str) -> Variant:
     if name not in VARIANTS:
         raise UsageError(f"there is no model '{name}'{nearest(name, VARIANTS)}; `stepsnet models` lists them all")
     return VARIANTS[name]
+
+
+@overload
+def create_model(
+    name: str,
+    *,
+    features_only: Literal[False] = False,
+    checkpoint_path: str | Path | None = None,
+    device: str | torch.device | None = None,
+    **options: Unpack[ModelOptions],
+) -> Model: ...
+@overload
+def create_model(
+    name: str,
+    *,
+    features_only: Literal[True],
+    out_indices: int | Sequence[int] | None = None,
+    checkpoint_path: str | Path | None = None,
+    device: str | torch.device | None = None,
+    **options: Unpack[ModelOptions],
+) -> FeatureBackbone: ...
+def create_model(
+    name: str,
+    *,
+    features_only: bool = False,
+    out_indices: int | Sequence[int] | None = None,
+    checkpoint_path: str | Path | None = None,
+    device: str | torch.device | None = None,
+    **options: Unpack[ModelOptions],
+) -> Model | FeatureBackbone:
+    """Make a model by name.
+
+    Every model takes `plan`, `join`, `macro`, `residual`, `drop_path_rate` and `init`. Further options are the arguments of its family's
+    class, such as `num_classes`, `img_size` or `vocab_size`; an unknown one raises an error with the nearest known ones. `init` is the
+    initialisation of linear layers: the family's "own", or "xavier". With `features_only` the result is a backbone that returns a list of
+    maps (B, C, H, W), chosen by `out_indices`. `checkpoint_path` loads weights. With `device="meta"` nothing is allocated;
+    `to_empty(device=…)` and then `reset_parameters()` fill such a model.
+    """
+    variant = get_variant(name)
+    known = [option for option in inspect.signature(variant.family).parameters if option != "design"] + [*DESIGN_OPTIONS, "init"]
+    for option in options:
+        if option not in known:
+            raise UsageError(f"{name} has no option '{option}'{nearest(option, known)}; its options: {', '.join(known)}")
+    chosen = variant.options | {key: value for key, value in options.items() if value is not None}
+    init = str(chosen.pop("init", "own"))
+    if init not in INITS:
+        raise UsageError(f"there is no init '{init}'{nearest(init, INITS)}; known are {', '.join(INITS)}")
+    design = Design(**{DESIGN_OPTIONS[key]: value for key, value in chosen.items() if key in DESIGN_OPTIONS})
+    own = {key: value for key, value in chosen.items() if key not in DESIGN_OPTIONS} | {"design": design}
+    device = torch.device(device) if device is not None else torch.get_default_device()
+    with device:
+        model = variant.family(**own)
+    if device.type == "meta" or not any(parameter.is_meta for parameter in model.parameters()):  # accelerate.init_empty_weights
+        model.to(device)  # parts given by the caller, such as a join, may be elsewhere
+    if init != "own":
+        model.init = chosen["init"] = init
+        model.reset_parameters()
+    model.default_cfg = {"architecture": name, "family": model.family, "input_size": model.input_size, "options": chosen, **model.cfg()}
+    if checkpoint_path is not None:
+        load_weights(model, weights_file(checkpoint_path))
+    if not features_only:
+        if out_indices is not None:
+            raise UsageError("out_indices chooses among feature maps: it needs features_only=True")
+        return model
+    if not isinstance(model, VisionModel):
+        raise UsageError(f"{name} takes text, not images: it has no feature maps")
+    return FeatureBackbone(model, out_indices)
+
+
+def load_model(
+    path: str | Path, *, device: str | torch.device = "cpu", mmap: bool = True, **options: Unpack[ModelOptions]
+) -> Model:
+    """Rebuild a saved model with its weights; `options` override those it was made with (`drop_path_rate`, …).
+
+    `path` is a file that `save_model` wrote, or the folder of a finished run. With `mmap` the weights are memory-mapped. The file may be deleted
+    or replaced while the model is in use; if it may be overwritten in place, load with `mmap=False`.
+    """
+    path = weights_file(path)
+    header = read_header(path)
+    saved = json.loads(header["options"]) | {"plan": header["plan"]}
+    model = create_model(header["name"], device="meta", **(saved | options))
+    load_weights(model, path, mmap=mmap)
+    return model.to(device)
+
+
+def cost_of(model: nn.Module | str, *, input_size: tuple[int, ...] | None = None) -> Cost:
+    """Blocks, layers, parameters and MACs of a model or of a name, counted on the meta device.
+
+    `input_size` is the shape of one input without the batch; a module of another library needs it.
+    """
+    if isinstance(model, str):
+        return _cost_of_name(model, input_size)
+    if isinstance(model, Model):
+        return model.cost(input_size)
+    if input_size is None:
+        raise UsageError(f"the input of {type(model).__name__} is unknown; give input_size, the shape of one input")
+    return Cost(None, None, count_params(model), count_macs(model, torch.empty(1, *input_size, device="meta")))
+
+
+@cache
+def _cost_of_name(name: str, input_size: tuple[int, ...] | None) -> Cost:
+    return create_model(name, device="meta").cost(input_size)

@@ -14,7 +14,6 @@ from stepsnet.blocks.designs import ResidualPart
 from stepsnet.blocks.embed import check_picture
 from stepsnet.blocks.linear import Conv2d
 from stepsnet.blocks.residual import DropPath, Place, Residual
-from stepsnet.cost import Cost, formulas
 from stepsnet.macro import StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, image_sides
 from stepsnet.models.registry import register
@@ -152,6 +151,9 @@ class ResNet(VisionModel):
                     return x
         return self.stem(x)
 
+    def count_blocks(self) -> int:
+        return len(self.blocks_in_order()) + len(self.stages)  # with the blocks that open the stages
+
     def cut_after(self, feature: int) -> None:
         self.stages = self.stages[: feature + 1]
 
@@ -159,41 +161,6 @@ class ResNet(VisionModel):
         if self.global_pool == "avg":
             return x.mean(dim=(2, 3))
         return x.amax(dim=(2, 3)) if self.global_pool == "max" else x
-
-    def closed_form(self, input_size: tuple[int, ...] | None = None) -> Cost:
-        in_chans, *sides = input_size or self.input_size
-
-        def half(sides: Sequence[int]) -> list[int]:
-            return [-(-side // 2) for side in sides]
-
-        stream = self.plans[0].width
-        sides = half(sides)
-        cost = formulas.conv(in_chans, stream, 7, sides[0] * sides[1]) + formulas.parameters(2 * stream)
-        sides = half(sides)
-        for index, plan in enumerate(self.plans):
-            before = sides[0] * sides[1]
-            sides = half(sides) if index else sides
-            pixels = sides[0] * sides[1]
-            cost += self.branch_cost(stream, plan.width, before, pixels)
-            out_chans = plan.width * self.branch.expansion
-            if index or stream != out_chans:
-                cost += formulas.conv(stream, out_chans, 1, pixels, layers=0) + formulas.parameters(2 * out_chans)
-            stream = out_chans
-            for width, depth in zip(plan.widths, plan.depths, strict=True):
-                cost += self.branch_cost(width * self.branch.expansion, width, pixels, pixels) * depth
-        return cost + formulas.linear(stream, self.num_classes, 1) if self.num_classes else cost
-
-    def branch_cost(self, in_chans: int, width: int, before: int, pixels: int) -> Cost:
-        """One block; `before` are the pixels ahead of its stride."""
-        if self.branch is BasicBranch:
-            first = formulas.conv(in_chans, width, 3, pixels)
-            return formulas.block(first, formulas.conv(width, width, 3, pixels), formulas.parameters(4 * width))
-        return formulas.block(
-            formulas.conv(in_chans, width, 1, before),
-            formulas.conv(width, width, 3, pixels),
-            formulas.conv(width, 4 * width, 1, pixels),
-            formulas.parameters(4 * width + 8 * width),
-        )
 
 
 register(ResNet, "resnet18", depths=(1, 1, 1, 1))

@@ -15,7 +15,6 @@ from stepsnet.blocks.embed import PatchEmbed, PatchMerging
 from stepsnet.blocks.mlp import Mlp
 from stepsnet.blocks.residual import Place
 from stepsnet.blocks.window import WindowAttention
-from stepsnet.cost import Cost, formulas
 from stepsnet.macro import StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, head_rule, image_sides
 from stepsnet.models.registry import register
@@ -49,23 +48,6 @@ class Block(nn.Sequential):
         attn = residual(nn.LayerNorm(width), attention, place)
         mlp = residual(nn.LayerNorm(width), self.make_mlp(width, 4 * width), place)
         super().__init__(OrderedDict(attn=attn, mlp=mlp))
-
-    @staticmethod
-    def closed_form(width: int, heads: int, window: int, side: tuple[int, int]) -> Cost:
-        height, breadth = side
-        h, w = min(window, height), min(window, breadth)
-        windows = -(-height // h) * -(-breadth // w)
-        padded = windows * h * w
-        return formulas.block(
-            formulas.parameters(2 * width),
-            formulas.linear(width, 3 * width, padded),
-            formulas.attention(h * w, width, groups=windows),
-            formulas.linear(width, width, padded),
-            formulas.parameters((2 * window - 1) ** 2 * heads),
-            formulas.parameters(2 * width),
-            formulas.linear(width, 4 * width, height * breadth),
-            formulas.linear(4 * width, width, height * breadth),
-        )
 
 
 class Swin(VisionModel):
@@ -135,22 +117,6 @@ class Swin(VisionModel):
         if self.global_pool == "avg":
             return x.mean(dim=(1, 2))
         return torch.amax(x, dim=(1, 2)) if self.global_pool == "max" else x
-
-    def closed_form(self, input_size: tuple[int, ...] | None = None) -> Cost:
-        in_chans, *sides = input_size or self.input_size
-        patch = self.patch_embed.patch
-        height, breadth = (-(-side // patch) for side in sides)
-        width = self.plans[0].width
-        cost = formulas.conv(in_chans, width, patch, height * breadth, bias=True) + formulas.parameters(2 * width)
-        for index, plan in enumerate(self.plans):
-            if index:
-                height, breadth = -(-height // 2), -(-breadth // 2)
-                cost += formulas.parameters(8 * width) + formulas.linear(4 * width, plan.width, height * breadth, bias=False)
-                width = plan.width
-            for step_width, depth in zip(plan.widths, plan.depths, strict=True):
-                cost += self.block.closed_form(step_width, self.heads(step_width), self.window, (height, breadth)) * depth
-        cost += formulas.parameters(2 * width)
-        return cost + formulas.linear(width, self.num_classes, 1) if self.num_classes else cost
 
 
 # Table 14 prints a last step of 768×0 (1024×0) in stage 4. Only networks without that step have the printed sizes (27.8, 49.1, 86.7 M

@@ -12,7 +12,6 @@ from stepsnet.blocks.designs import ResidualPart
 from stepsnet.blocks.linear import DepthwiseConv2d
 from stepsnet.blocks.mlp import ConvMlp
 from stepsnet.blocks.residual import Place
-from stepsnet.cost import Cost, formulas
 from stepsnet.models import swin
 
 
@@ -27,15 +26,6 @@ class Block(swin.Block):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.mlp(self.attn(self.local(x)))
-
-    @staticmethod
-    def closed_form(width: int, heads: int, window: int, side: tuple[int, int]) -> Cost:
-        pixels = side[0] * side[1]
-        return (
-            swin.Block.closed_form(width, heads, window, side)
-            + formulas.conv(width, width, 3, pixels, groups=width, bias=True)
-            + formulas.conv(4 * width, 4 * width, 3, pixels, groups=4 * width, bias=True)
-        )
 
 
 class SwinPlus(swin.Swin):

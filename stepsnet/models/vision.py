@@ -14,6 +14,9 @@ from stepsnet.blocks.linear import Linear
 from stepsnet.errors import UsageError
 from stepsnet.models.model import Model
 
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
 
 @dataclass(frozen=True)
 class Feature:
@@ -109,6 +112,9 @@ class VisionModel(Model):
         self.num_classes = num_classes
         like = next(self.parameters())
         self.head = Linear(self.num_features, num_classes, device=like.device, dtype=like.dtype) if num_classes else nn.Identity()
+
+    def cfg(self) -> dict[str, Any]:
+        return {"num_classes": self.num_classes, "mean": IMAGENET_MEAN, "std": IMAGENET_STD, "interpolation": "bicubic"}
 
     def changed_options(self) -> dict[str, Any]:
         return {"num_classes": self.num_classes, "global_pool": self.global_pool}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stepsnet.cost import Cost, count_params
 from stepsnet.errors import UsageError
-from stepsnet.models import FeatureBackbone, Model, VisionModel, cost_of, create_model, load_model, load_weights
+from stepsnet.models import FeatureBackbone, Model, VisionModel, create_model, load_model, load_weights
 from stepsnet.models.files import read_header
 from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA
 from stepsnet.tasks import make_task
@@ -47,7 +47,7 @@ def preview(config: TrainConfig) -> dict[str, Any]:
     """What `train` would do: configuration, cost of the model, data and number of steps. Nothing is written."""
     task = task_of(config)
     model = model_of(config, task, "meta")
-    cost = model.closed_form() if isinstance(model, DenseModel) else cost_of(model)
+    cost = model.cost()
     per_epoch = BatchKeys(len(task.train), config.batch_size, config.seed, Processes()).batches_per_epoch
     steps = {"total": config.total_steps(per_epoch), "per_epoch": per_epoch, "peak_lr": config.peak_lr}
     costs = {"plan": model.plan, "blocks": cost.blocks, "layers": cost.layers, "params": cost.params, "macs": cost.macs}
@@ -63,7 +63,7 @@ class DenseModel(Model):
         inner = backbone.model
         self.family, self.plans, self.input_size = inner.family, inner.plans, inner.input_size
         self.num_features = inner.num_features
-        self._shape = inner.closed_form()
+        self._shape = inner.count_blocks(), inner.count_layers()
         self._undecayed, self._stem = inner.no_weight_decay(), inner.stem_names()
         self._task = task
         self.network = task.network(backbone, frozen_norm=frozen_norm)
@@ -85,9 +85,9 @@ class DenseModel(Model):
     def stem_names(self) -> tuple[str, ...]:
         return tuple(self._prefix + name for name in self._stem)
 
-    def closed_form(self, input_size: tuple[int, ...] | None = None) -> Cost:  # noqa: ARG002  # the task sets the size
+    def cost(self, input_size: tuple[int, ...] | None = None) -> Cost:  # noqa: ARG002  # the task sets the size
         """Blocks and layers of the backbone; parameters and MACs of the whole network, for one image of the task."""
-        return Cost(self._shape.blocks, self._shape.layers, count_params(self), self._task.network_macs(self.network))
+        return Cost(*self._shape, count_params(self), self._task.network_macs(self.network))
 
     def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
         return torch.empty(1, *(input_size or self.input_size), device="meta")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from stepsnet.models import compile_blocks, create_model
-from stepsnet.models.compile import VARIANTS_OF_A_KIND
+from stepsnet.models.optimise import VARIANTS_OF_A_KIND
 from tests.models.zoo import VARIANTS, example, shake, variant
 
 # The other macro and the other join are the same code in every family.

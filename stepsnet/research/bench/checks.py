@@ -100,7 +100,7 @@ def _construct(name: str, rounds: int, folder: Path) -> dict[str, Any]:
         "read": partial(load_model, file),
     }
     seconds = interleave(list(passes.values()), rounds=rounds)
-    cost = model.closed_form()
+    cost = model.cost()
     times = {what: asdict(Quartiles.of(found)) for what, found in zip(passes, seconds, strict=True)}
     size = {"blocks": cost.blocks, "layers": cost.layers, "params": cost.params, "bytes": file.stat().st_size}
     return {"model": name, **size, **times}

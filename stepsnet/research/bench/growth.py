@@ -165,6 +165,6 @@ def _seconds(
 
 def _point(at: int, model: Model, seconds: list[float], batch: int, accuracy: float | None = None) -> Point:
     time = Quartiles.of(seconds)
-    macs = model.closed_form().macs
+    macs = model.cost().macs
     return Point(at, model.plan, macs, seconds, time, batch / time.median, saved_per_input(model), accuracy)
 

@@ -57,7 +57,7 @@ def run_memory(
     rows = []
     for subject in subjects:
         model = subject.make()
-        cost = model.closed_form()
+        cost = model.cost()
         for mode in modes:
             peaks = []
             for batch in batches if measure else ():

@@ -288,7 +288,7 @@ def measure_case(
     differences = _differences(group, inputs[0]) if how.mode == "inference" else [None] * len(group)
     passes = [contender.one_pass(x) for contender, x in zip(group, alike, strict=True)]
     seconds = interleave(passes, rounds=settings.rounds, warm_up=settings.warm_up, tick=tick)
-    macs = [contender.model.closed_form().macs for contender in group]
+    macs = [contender.model.cost().macs for contender in group]
     measured = []
     for index, contender in enumerate(group):
         time = Quartiles.of(seconds[index])
@@ -298,7 +298,7 @@ def measure_case(
             ContenderResult(
                 label=contender.label,
                 model=contender.model.default_cfg.get("architecture", type(contender.model).__name__),
-                blocks=contender.model.closed_form().blocks,
+                blocks=contender.model.cost().blocks,
                 macs=macs[index],
                 seconds=seconds[index],
                 time=time,

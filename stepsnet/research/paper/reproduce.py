@@ -58,7 +58,7 @@ def reproduce(table: PaperTable) -> Iterator[Comparison]:
 
 def _cost(row: Row) -> tuple[str, Cost]:
     model = create_model(row.model, device="meta", **row.options)
-    return model.plan, model.closed_form()
+    return model.plan, model.cost()
 
 
 def dense_cost(row: Row) -> tuple[str, Cost]:
@@ -67,7 +67,7 @@ def dense_cost(row: Row) -> tuple[str, Cost]:
 
     height, width = IMAGE_SIZES[row.around]
     model = create_model(row.model, device="meta", **row.options)
-    shape, plan = model.closed_form(), model.plan
+    plan, blocks, layers = model.plan, model.count_blocks(), model.count_layers()
     backbone = create_model(row.model, features_only=True, device="meta", **row.options)
     with torch.device("meta"):
         maps = make_maps(backbone)
@@ -78,14 +78,14 @@ def dense_cost(row: Row) -> tuple[str, Cost]:
             segmenter = Segmenter(maps, SegmentConfig(), CLASSES[row.around])
             counted = segmenter.macs(height, width)
             macs = counted["backbone"] + counted["decoder"]
-            return plan, Cost(shape.blocks, shape.layers, count_params(segmenter), macs)
+            return plan, Cost(blocks, layers, count_params(segmenter), macs)
         from stepsnet.dense.config import DetectConfig
         from stepsnet.dense.detector import Detector, detector_macs
 
         settings = DetectConfig(heads="cascade") if row.around == "cascade" else DetectConfig()
         detector = Detector(maps, settings, CLASSES[row.around])
     macs = sum(detector_macs(detector, height, width).values())
-    return plan, Cost(shape.blocks, shape.layers, count_params(detector), macs)
+    return plan, Cost(blocks, layers, count_params(detector), macs)
 
 
 def _verdict(row: Row, column: str, ours: Any) -> str:

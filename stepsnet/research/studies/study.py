@@ -7,7 +7,7 @@ training loop. Cells are named by what they are, so that studies which share one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,15 +80,11 @@ class Arm:
 
 @cache
 def _cost(arm: Arm) -> Cost:
-    from stepsnet.cost import count_params
-    from stepsnet.models import cost_of, create_model
+    from stepsnet.models import create_model
 
     config = arm.config(0)
     options: dict[str, Any] = {"plan": config.plan, "join": config.join, "macro": config.macro, **arm.setting.shape, **config.model_args}
-    model = create_model(config.model, device="meta", **options)
-    if config.model_args.get("residual") == "hyper":  # what is mixed between streams is not in the closed form
-        return cost_of(model)
-    return replace(model.closed_form(), params=count_params(model))  # the same as counting, and much quicker
+    return create_model(config.model, device="meta", **options).cost()
 
 
 @dataclass(frozen=True)
