@@ -85,5 +85,5 @@ def test_a_model_in_training_is_refused() -> None:
 
 
 def test_a_folded_model_is_not_saved(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="a folded model is not saved; save the one it was made from"):
+    with pytest.raises(UsageError, match="a folded model cannot be saved; save the one it was made from"):
         save_model(fold(create_model("test_resnet").eval()), tmp_path / "model.safetensors")
