@@ -121,6 +121,8 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--alike prepares timm's model like ours: it needs --against timm.")
     if args.out and Path(args.out).exists() and not Path(args.out).is_dir():
         raise UsageError(f"--out {args.out} is a file, but must be a folder.")
+    if args.out:
+        Path(args.out).mkdir(parents=True, exist_ok=True)  # to fail now, not when the work is done
 
 
 def command_line(args: argparse.Namespace) -> str:

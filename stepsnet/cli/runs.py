@@ -20,8 +20,8 @@ Lists the runs below a folder: recipe, model, plan, state, steps and the last ev
 SHOWN = ("top1", "mask_ap", "box_ap", "miou", "bits_per_byte", "loss", "ema_top1")
 """The metrics of the table, in this order; --json has all."""
 COLUMNS = (
-    Column("run", "name"), Column("recipe", "name", 4), Column("model", "name", 2), Column("plan", "text", 5),
-    Column("state", "name", 1), Column("step", priority=3), Column("validation", "text", 1),
+    Column("run", "name"), Column("recipe", "name", 5), Column("model", "name", 3), Column("plan", "text", 6),
+    Column("state", "name", 2), Column("step", priority=4), Column("validation", "text", 1),
 )  # fmt: skip
 
 

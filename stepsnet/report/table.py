@@ -74,7 +74,7 @@ class Table:
         shown, widths = self._fit(width)
         columns = [self._columns[index] for index in shown]
         start, end = (BOLD, PLAIN) if bold else ("", "")
-        lines = [f"{start}{self.title}{end}"] if self.title else []
+        lines = [f"{start}{line}{end}" for line in wrapped(self.title, width or len(self.title))] if self.title else []
         titles = _aligned([wrapped(column.title, size) for column, size in zip(columns, widths, strict=True)], columns, widths)
         lines += [f"{start}{line}{end}" for line in titles]
         lines.append("─" * (sum(widths) + GAP * (len(widths) - 1)))

@@ -14,8 +14,9 @@ from stepsnet.research.studies.demo import NETWORKS, Demo, Outcome
 TOP1 = {"residual": 0.3, "steps": 0.6, "matched": 0.75}
 
 
-@pytest.fixture
-def happened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def pretend_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the training of the demo by made-up results."""
+
     def run_demo(seed: int, out: Path, watch: Callable[..., None]) -> Demo:
         for network in NETWORKS:
             (out / network.key).mkdir(parents=True)
@@ -29,6 +30,11 @@ def happened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         ])
 
     monkeypatch.setattr("stepsnet.research.studies.demo.run_demo", run_demo)
+
+
+@pytest.fixture
+def happened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    pretend_demo(monkeypatch)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -61,7 +67,10 @@ def test_a_second_demo_takes_the_next_folder(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.usefixtures("happened")
-@pytest.mark.parametrize(("words", "sentence"), [(["--seed", "-1"], "--seed: -1 is not a whole number from 0"), (["--out", "full"], "full is not an empty folder")])
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [(["--seed", "-1"], "--seed: -1 is not a whole number from 0"), (["--out", "full"], "full is not an empty folder")],
+)
 def test_mistakes_get_a_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("full").mkdir()
     Path("full/file").touch()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsnet.report.study import StudyPage, write_study
-from stepsnet.report.table import Table
+from stepsnet.report.table import Column, Table
 from stepsnet.research.studies.results import Results, spread
 from stepsnet.research.studies.runner import Place
 from stepsnet.research.studies.study import Arm, Setting
@@ -43,9 +43,10 @@ def study_page(place: Place, results: Results) -> StudyPage:
 
 def arm_table(results: Results, setting: Setting) -> Table:
     """One row an arm: cost, losses, γ; means over the seeds that finished, ± standard error."""
-    columns = [
-        "network", "blocks", "params", "MACs", "seeds", "training loss", "validation loss", setting.metric.replace("_", " "),
-        "γ start", "γ early", "γ late",
+    columns: list[Column | str] = [
+        "network", Column("blocks", priority=3), Column("params", priority=3), Column("MACs", priority=4),
+        Column("seeds", priority=4), Column("training loss", priority=2), "validation loss", setting.metric.replace("_", " "),
+        Column("γ start", priority=4), Column("γ early", priority=4), Column("γ late", priority=2),
     ]  # fmt: skip
     arms = results.size.of(setting)
     return Table(columns, [_row(results, arm) for arm in arms], setting.about, [arm.color for arm in arms])
