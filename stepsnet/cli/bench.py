@@ -77,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.research.bench import threads
 
     _check(args)
+    if args.out:
+        Path(args.out).mkdir(parents=True, exist_ok=True)  # to fail now, not when the work is done
     with threads(args.threads):
         document: dict[str, Any] = {"command": command_line(args), **MEASURES[args.what](args)}
     report = bench_report(document, Path(args.out)) if args.out else None
@@ -121,8 +123,6 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--alike prepares timm's model like ours: it needs --against timm.")
     if args.out and Path(args.out).exists() and not Path(args.out).is_dir():
         raise UsageError(f"--out {args.out} is a file, but must be a folder.")
-    if args.out:
-        Path(args.out).mkdir(parents=True, exist_ok=True)  # to fail now, not when the work is done
 
 
 def command_line(args: argparse.Namespace) -> str:
