@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from stepsnet.errors import UsageError
     from stepsnet.macro import ReverseStepsNet, StepPlan, StepsNet
     from stepsnet.models import compile_blocks, cost_of, create_model, fold, list_models, load_model, save_model
+    from stepsnet.surgery import stepify, surgery_report
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,8 @@ __all__ = [
     "list_models",
     "load_model",
     "save_model",
+    "stepify",
+    "surgery_report",
 ]
 
 _HOMES = {
@@ -42,6 +45,8 @@ _HOMES = {
     "list_models": "stepsnet.models",
     "load_model": "stepsnet.models",
     "save_model": "stepsnet.models",
+    "stepify": "stepsnet.surgery",
+    "surgery_report": "stepsnet.surgery",
 }
 
 

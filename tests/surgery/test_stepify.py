@@ -1,0 +1,252 @@
+"""stepify on timm's ViT, transformers' Llama and a model of our own: Eq. 5 bit for bit, and everything around the blocks goes on working."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stepsnet import StepsNet, UsageError, stepify, surgery_report
+from stepsnet.macro import Stack, StepPlan
+from stepsnet.surgery import Host
+from tests.surgery import tiny
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.fc = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.fc(self.norm(x)).relu()
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(5, 32)
+        self.body = nn.ModuleList(Block(32) for _ in range(4))
+        self.head = nn.Linear(32, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.body:
+            x = block(x)
+        return self.head(x)
+
+
+def stepped_vit(plan: Any = tiny.VIT_PLAN, **how: Any) -> Any:
+    return stepify(tiny.vit(), plan, **how).eval()
+
+
+def native(blocks: list[nn.Module], plan: str, **how: Any) -> StepsNet:
+    """StepsNet of the very same blocks."""
+    parsed, rest = StepPlan.parse(plan), iter(blocks)
+    return StepsNet([Stack([next(rest) for _ in range(depth)]) for depth in parsed.depths], parsed.widths, **how)
+
+
+def test_a_stepped_vit_equals_stepsnet_of_the_same_blocks_bit_for_bit() -> None:
+    model = stepped_vit()
+    tiny.stir(model)
+    x = torch.randn(2, 17, 64)
+    assert torch.equal(model.blocks(x), native(list(model.blocks), tiny.VIT_PLAN).eval()(x))
+
+
+@pytest.mark.parametrize("join", ["matched", "matched_grad", "gain", "gain_matched"])
+@pytest.mark.parametrize("plan", [tiny.VIT_PLAN, "32x2, 64x0", "32x1, 48x0, 64x1"])
+def test_joins_act_at_the_first_block_of_a_step(join: str, plan: str) -> None:
+    model = stepped_vit(plan, join=join)
+    tiny.stir(model)
+    net = native(copy.deepcopy(list(model.blocks)), plan, join=join).eval()
+    gains = [part.join for block in model.blocks for part in (*getattr(block, "stepsnet_before", ()), *getattr(block, "stepsnet_after", ()))]
+    net.joins.load_state_dict({f"{i}.{key}": value for i, join in enumerate(gains) for key, value in join.state_dict().items()})
+    for block in net.modules():
+        block._modules.pop("stepsnet_before", None)
+        block._modules.pop("stepsnet_after", None)
+    x = torch.randn(2, 17, 64)
+    assert len(gains) == len(net.joins)
+    assert torch.equal(model.blocks(x), net(x))
+
+
+def test_waiting_channels_are_those_of_the_embedding_until_their_step() -> None:
+    model = stepped_vit()
+    x = torch.randn(2, 17, 64)
+    for number, block in enumerate(model.blocks[:6]):
+        width = 32 if number < 4 else 48
+        y = block(x)
+        assert torch.equal(y[..., width:], x[..., width:])
+        assert not torch.equal(y[..., :width], x[..., :width])
+        x = y
+
+
+def test_blocks_keep_their_class_and_survive_deepcopy_and_pickle() -> None:
+    model = stepped_vit()
+    from timm.models.vision_transformer import Block as TimmBlock
+
+    assert {type(block).__name__ for block in model.blocks} == {"Block"}
+    assert all(isinstance(block, TimmBlock) for block in model.blocks)
+    assert "first 32 channels" in repr(model)
+    x = torch.randn(1, 3, 32, 32)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for other in (copy.deepcopy(model), torch.load(file, weights_only=False)):
+        assert torch.equal(model(x), other(x))
+
+
+def test_every_parameter_of_a_stepped_model_gets_a_gradient() -> None:
+    model = stepped_vit().train()
+    model(torch.randn(4, 3, 32, 32)).square().sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+def test_gradient_checkpointing_changes_no_gradient() -> None:
+    model = stepped_vit().train()
+    x = torch.randn(2, 3, 32, 32)
+    gradients = []
+    for on in (False, True):
+        model.set_grad_checkpointing(on)
+        model.zero_grad()
+        model(x).square().sum().backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_timms_features_and_drop_path_follow_the_new_depth() -> None:
+    model = stepify(tiny.vit(drop_path_rate=0.3), tiny.VIT_PLAN).eval()
+    assert [info["module"] for info in model.feature_info] == [f"blocks.{i}" for i in range(8)]
+    rates = [getattr(block.drop_path1, "drop_prob", 0.0) for block in model.blocks]
+    assert rates == pytest.approx([0.3 * i / 7 for i in range(8)])
+    x = torch.randn(1, 3, 32, 32)
+    last, every = model.forward_intermediates(x)
+    assert [f.shape for f in every] == [(1, 64, 4, 4)] * 8
+    assert torch.equal(last, model.forward_features(x))
+
+
+def test_a_number_of_steps_keeps_the_cost() -> None:
+    model = stepify(tiny.vit(depth=12), 3)
+    report = surgery_report(model)
+    assert len(StepPlan.parse(report.plan_after)) == 3
+    assert abs(report.macs_change) <= 0.03
+    assert abs(report.params_change) <= 0.05
+    assert report.blocks_after == len(model.blocks) > 12
+    assert report.params_after == sum(p.numel() for p in model.parameters())
+
+
+def test_the_report_reads_well_and_is_json() -> None:
+    report = surgery_report(stepped_vit(join="gain"))
+    assert "64x4  →  32x4, 48x2, 64x2   (join gain)" in str(report)
+    assert json.loads(report.to_json())["heads"] == {"32": 2, "48": 3, "64": 4}
+    with pytest.raises(UsageError, match="not changed by stepify"):
+        surgery_report(tiny.vit())
+
+
+def test_a_stepped_vit_compiles_whole_and_exports() -> None:
+    model = stepped_vit()
+    x = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        expected = model(x)
+        torch.testing.assert_close(torch.compile(model, fullgraph=True, backend="aot_eager")(x), expected)
+        torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), expected)
+
+
+def stepped_llama(plan: Any = tiny.LLAMA_PLAN, **how: Any) -> Any:
+    return stepify(tiny.llama(), plan, **how).eval()
+
+
+def test_llama_generates_the_same_with_every_cache() -> None:
+    model = stepped_llama()
+    tiny.stir(model)
+    x = tiny.tokens()
+    how = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    expected = model.generate(x, use_cache=False, **how)
+    for cache in ({}, {"cache_implementation": "static"}):
+        assert torch.equal(model.generate(x, **cache, **how), expected)
+    assert [layer.self_attn.layer_idx for layer in model.model.layers] == list(range(8))
+    assert [layer.self_attn.k_proj.out_features for layer in model.model.layers] == [16] * 4 + [24] * 2 + [32] * 2
+
+
+def test_llama_returns_a_hidden_state_of_full_width_for_every_block() -> None:
+    model = stepped_llama()
+    found = model(tiny.tokens(), output_hidden_states=True)
+    assert [state.shape for state in found.hidden_states] == [(2, 6, 64)] * 9
+    assert torch.equal(found.hidden_states[1][..., 32:], found.hidden_states[0][..., 32:])
+
+
+def test_llama_trains_with_gradient_checkpointing() -> None:
+    model = stepped_llama().train()
+    x = tiny.tokens()
+    model(x, labels=x).loss.backward()
+    plain = {name: p.grad.clone() for name, p in model.named_parameters()}
+    assert all(gradient.any() for gradient in plain.values())
+    model.zero_grad()
+    model.gradient_checkpointing_enable()
+    model(x, labels=x).loss.backward()
+    assert all(torch.equal(p.grad, plain[name]) for name, p in model.named_parameters())
+
+
+def test_llama_compiles_whole_and_exports() -> None:
+    model = stepped_llama()
+    model.config.use_cache = False
+    x = tiny.tokens()
+    with torch.no_grad():
+        expected = model(x).logits
+        torch.testing.assert_close(torch.compile(model, fullgraph=True, backend="aot_eager")(x).logits, expected)
+        torch.testing.assert_close(torch.export.export(model, (x,), strict=False).module()(x).logits, expected)
+
+
+def test_llama_at_equal_cost() -> None:
+    report = surgery_report(stepify(tiny.llama(num_hidden_layers=8), 3))
+    assert abs(report.macs_change) <= 0.03
+    assert abs(report.params_change) <= 0.05
+
+
+def test_a_model_of_our_own_needs_a_function_that_makes_blocks() -> None:
+    model = stepify(Own(), "16x2, 32x3", make_block=lambda width, index: Block(width), example=torch.zeros(1, 5))
+    assert [block.fc.in_features for block in model.body] == [16, 16, 32, 32, 32]
+    assert model(torch.randn(2, 5)).shape == (2, 3)
+    assert surgery_report(model).plan_before == "32x4"
+    host = Host(Own(), (torch.zeros(1, 5),), lambda width, index: Block(width), blocks=["body"])
+    assert [(stage.path, stage.width, stage.depth) for stage in host.stages] == [("body", 32, 4)]
+
+
+def test_a_plan_that_does_not_run_leaves_the_model_as_it_was() -> None:
+    model = Own()
+    expected = model(x := torch.ones(1, 5))
+    with pytest.raises(UsageError, match="does not run with the plan '16x2, 32x3'"):
+        stepify(model, "16x2, 32x3", make_block=lambda width, index: Block(8), example=torch.zeros(1, 5))
+    assert torch.equal(model(x), expected)
+    assert len(model.body) == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "plan", "how", "message"),
+    [
+        (tiny.vit, "32x4, 48x4", {}, "ends at width 48, but VisionTransformer is 64 wide"),
+        (lambda: tiny.vit(mlp_ratio=2), tiny.VIT_PLAN, {}, r"other blocks than this model \(.*fc.*\); give the options of create_model"),
+        (tiny.vit, "20x2, 64x2", {"heads": "keep_count", "join": "no"}, "there is no join 'no'"),
+        (tiny.vit, "30x2, 64x2", {"heads": "keep_count"}, "4 heads do not divide width 30"),
+        (tiny.vit, 2, {"heads": "many"}, "heads='many' is not known"),
+        (tiny.llama, "40x2, 64x2", {}, "multiples of 16 .*, got 40"),
+        (tiny.llama, 0, {}, "0 steps do not exist"),
+        (tiny.llama, 5, {}, "5 steps of √2 do not fit into width 64"),
+        (tiny.llama, "32x1, 64x1; 64x1", {}, "the network has 1 stage, the plan 2"),
+        (tiny.llama, "64x2", {"blocks": "model.nothing"}, "LlamaForCausalLM has no module of that name"),
+        (Own, 2, {}, "neither a model of timm.create_model nor of transformers; give make_block="),
+        (lambda: nn.Sequential(nn.Linear(2, 2)), 2, {"make_block": Block, "example": torch.zeros(1, 2)}, "name it with blocks="),
+    ],
+)
+def test_bad_input_is_answered_in_one_sentence(make: Any, plan: Any, how: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        stepify(make(), plan, **how)
+
+
+def test_a_model_is_stepified_once() -> None:
+    with pytest.raises(UsageError, match="was stepified or deepened before"):
+        stepify(stepped_vit(), tiny.VIT_PLAN)
