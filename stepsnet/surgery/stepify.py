@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from stepsnet.errors import UsageError
 from stepsnet.macro import StepPlan
 from stepsnet.macro.joins import Join, resolve_join
-from stepsnet.models.plans import STEPPED_STAGES, PlanLike, check_width, format_plans, resolve_plans
+from stepsnet.models.design import STEPPED_STAGES, PlanLike, check_width, format_plans, resolve_plans
 from stepsnet.surgery.budget import equal_cost
 from stepsnet.surgery.hosts import Host, MakeBlock, Measured, first_line
 from stepsnet.surgery.report import ATTRIBUTE, SurgeryReport
