@@ -40,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from stepsnet.data.text.trained import load_language_run
-    from stepsnet.tasks.generation import generate
-    from stepsnet.tasks.sampling import Sampling
+    from stepsnet.tasks.generation import Sampling, generate
 
     if args.context is not None and args.context < 0:
         raise UsageError(f"--context is {args.context}, but is a number of tokens, or 0 for all.")

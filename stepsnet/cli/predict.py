@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.data.images.datasets import FileSource, UnreadablePictureError
+    from stepsnet.data.images.datasets import FileSource, UnreadableImageError
     from stepsnet.train.predictor import Predictor
 
     if not 0 <= args.score <= 1:
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         for index, (path, stem) in enumerate(zip(paths, unique_stems(paths), strict=True)):
             try:
                 image = source.read(index)
-            except UnreadablePictureError as reason:
+            except UnreadableImageError as reason:
                 unreadable += 1
                 say(f"Skipped an image that cannot be read: {reason}")
             else:
@@ -92,15 +92,15 @@ def annotate(predictor: Predictor, image: Any, out: Path, stem: str, score: floa
 
 def find_images(given: list[str]) -> list[Path]:
     """The given images, and those in given folders, in order."""
-    from stepsnet.data.images.folders import SUFFIXES
+    from stepsnet.data.images.readers import IMAGE_SUFFIXES
 
     found: list[Path] = []
     for path in map(Path, given):
         if path.is_dir():
             visible = (file for file in path.iterdir() if not file.name.startswith("."))
-            inside = sorted(file for file in visible if file.suffix.lower() in SUFFIXES)
+            inside = sorted(file for file in visible if file.suffix.lower() in IMAGE_SUFFIXES)
             if not inside:
-                raise UsageError(f"{path} has no images ({', '.join(SUFFIXES)}).")
+                raise UsageError(f"{path} has no images ({', '.join(IMAGE_SUFFIXES)}).")
             found += inside
         elif path.is_file():
             found.append(path)

@@ -127,7 +127,7 @@ def load_run(folder: Path) -> Loaded:
 def _load_own(named: Named, seed: int) -> Loaded:
     import torch
 
-    from stepsnet.integrations.foreign import Loaded, random_pictures, random_tokens
+    from stepsnet.integrations.foreign import Loaded, random_images, random_tokens
     from stepsnet.models import VisionModel, create_model, load_model
 
     new = named.kind == "registered"
@@ -135,7 +135,7 @@ def _load_own(named: Named, seed: int) -> Loaded:
         torch.manual_seed(seed)
         model = create_model(named.word) if new else load_model(named.path)
         if isinstance(model, VisionModel):
-            x, data = random_pictures(*model.input_size)
+            x, data = random_images(*model.input_size)
         else:
             x, data = random_tokens(model.default_cfg["vocab_size"], *model.input_size)
     weights = f"as initialised (seed {seed})" if new else "weights from the file"

@@ -1,1 +1,1 @@
-"""Readers of pictures and text, and the data sets that need no download."""
+"""Readers of images and text, and data sets that need no download."""

@@ -1,4 +1,4 @@
-"""Where the data lies and how it is cut: the `data.*` keys of every recipe."""
+"""Location and layout of the data: the `data.*` keys of every recipe."""
 
 from __future__ import annotations
 
@@ -10,47 +10,49 @@ IMAGE_KINDS = ("image_folder", "tiny_imagenet", "cifar10", "fashion_mnist", "dig
 DENSE_KINDS = ("coco", "mask_folder")
 TEXT_KINDS = ("text", "tokens", "gutenberg", "python_docs")
 EMBEDDED_KINDS = ("digits", "python_docs")
-"""Those that come with a library or with Python itself and do not look at `root`."""
+"""Kinds that come with a library or with Python itself and take no `root`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """One data set. `kind` chooses the reader, `root` is its file or folder; the embedded kinds need no root."""
+    """One data set. `kind` chooses the reader, `root` is its file or folder; embedded kinds have no root."""
 
     kind: str
     root: str = ""
     strict: bool = False
-    """An unreadable file stops the run instead of being named, counted and skipped."""
+    """An unreadable file stops the run; otherwise it is skipped, logged and counted."""
     valid: str = ""
-    """Validation data when it lies apart from `root` (text files, or a folder of pictures); empty: found in or cut from `root`."""
+    """Validation data outside `root` (text files, or a folder of images); empty: found in `root` or split from it."""
     valid_fraction: float = 0.1
-    """The part cut off for validation where the data brings no split of its own."""
+    """Share of the data for validation, if the data have no split."""
     img_size: int = 224
-    """Pictures: height and width that reach the model."""
+    """Images: height and width of the model's input."""
     crop_pct: float = 0.875
-    """Pictures in validation: the centre crop's share of the resized short side (1.0 means no border is cut away)."""
+    """Images in validation: the centre crop's share of the resized short side (1.0: no border is cut)."""
     max_size: int = 1333
-    """Detection: the long side at most, where `img_size` is the short one."""
+    """Detection: limit of the long side; `img_size` is the short one."""
     annotations: str = ""
-    """Detection: the training annotations, a COCO file below `root`; empty: looked for under the usual names."""
+    """Detection: the training annotations, a COCO file below `root`; empty: the usual names are tried."""
     valid_annotations: str = ""
     """Detection: the same for validation."""
     images: str = ""
-    """Dense data: the folder of pictures below `root`; empty: looked for under the usual names."""
+    """Dense data: the folder of images below `root`; empty: the usual names are tried."""
     masks: str = ""
-    """Segmentation: the folder of masks below `root`; empty: looked for under the usual names."""
+    """Segmentation: the folder of masks below `root`; empty: the usual names are tried."""
     mask_values: list[int] = field(default_factory=list)
     """Segmentation: the value of each class in the masks, in order; empty: 0, 1, … as many as `class_names`."""
     void_values: list[int] = field(default_factory=lambda: [255])
-    """Segmentation: values in the masks that are neither learned nor judged. Any other value that is no class is refused."""
+    """Segmentation: mask values that do not count in training and evaluation. Other values that are no class are
+    refused."""
     class_names: list[str] = field(default_factory=list)
-    """Segmentation: names of the classes; empty: the lines of `classes.txt` in `root`, or the numbers of `mask_values`."""
+    """Segmentation: names of the classes; empty: the lines of `classes.txt` in `root`, or the numbers of
+    `mask_values`."""
     seq_len: int = 128
-    """Text: tokens a window, each with the next one as target."""
+    """Text: tokens per window, each with the next one as target."""
     stride: int = 0
-    """Text in validation: how many tokens the window slides; 0: seq_len, so that windows do not overlap."""
+    """Text in validation: distance between windows in tokens; 0: seq_len, so that windows do not overlap."""
     valid_windows: int = 0
-    """Text in validation: how many windows are taken, evenly spread; 0: all."""
+    """Text in validation: number of windows, evenly spread; 0: all."""
     pattern: str = "**/*"
     """Text: which files of a folder are read."""
 
@@ -62,12 +64,16 @@ class DataConfig:
             if getattr(self, key) < 1:
                 raise UsageError(f"data.{key} is {getattr(self, key)}, but must be at least 1.")
         if not 0 <= self.stride <= self.seq_len:
-            raise UsageError(f"data.stride is {self.stride}, but lies between 1 and data.seq_len={self.seq_len}, or is 0 (a whole window).")
+            raise UsageError(
+                f"data.stride is {self.stride}, but must be between 0 (a whole window) and data.seq_len={self.seq_len}."
+            )
         if self.valid_windows < 0:
             raise UsageError(f"data.valid_windows is {self.valid_windows}, but cannot be negative.")
         if not 0 < self.valid_fraction < 1:
-            raise UsageError(f"data.valid_fraction is {self.valid_fraction}, but lies between 0 and 1.")
+            raise UsageError(f"data.valid_fraction is {self.valid_fraction}, but must be above 0 and below 1.")
         if both := set(self.mask_values) & set(self.void_values):
-            raise UsageError(f"data.mask_values and data.void_values both have {min(both)}, which is either a class or void.")
+            raise UsageError(
+                f"data.mask_values and data.void_values both contain {min(both)}; a value is either a class or void."
+            )
         if not 0 < self.crop_pct <= 1:
-            raise UsageError(f"data.crop_pct is {self.crop_pct}, but is above 0 and up to 1.")
+            raise UsageError(f"data.crop_pct is {self.crop_pct}, but must be above 0 and at most 1.")

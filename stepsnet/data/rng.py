@@ -1,4 +1,4 @@
-"""Random numbers that depend on a key and nothing else, so that a resumed run draws what the uninterrupted one would have drawn."""
+"""Random numbers that depend only on a key, so that a resumed run draws the same as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MASK = (1 << 64) - 1
 
 
 def mix(*numbers: int) -> int:
-    """63 well-spread bits from a few integers: SplitMix64's finaliser after each one, about a microsecond in all."""
+    """A 63-bit hash of a few integers: SplitMix64's finaliser after each one, about a microsecond in all."""
     state = 0
     for number in numbers:
         state = (state + number + 0x9E3779B97F4A7C15) & _MASK
@@ -21,11 +21,11 @@ def mix(*numbers: int) -> int:
 
 @contextmanager
 def torch_seeded(seed: int) -> Iterator[None]:
-    """Let code that draws from torch's CPU generator draw from `seed`, and put the generator back afterwards.
+    """Seed torch's CPU generator inside the block, and restore its state afterwards.
 
-    `torch.manual_seed` would reseed the accelerators too, which the training loop's own dropout draws from.
+    `torch.manual_seed` would also reseed the accelerators, which the training loop's dropout uses.
     """
-    import torch  # here, so that processes which only prepare text do without it
+    import torch  # here, so that processes that only prepare text do not import it
 
     state = torch.default_generator.get_state()
     torch.default_generator.manual_seed(seed)

@@ -70,7 +70,7 @@ def is_foreign(name: str) -> bool:
     return name.partition(":")[0] in LIBRARIES and ":" in name
 
 
-def random_pictures(*shape: int) -> tuple[Tensor, str]:
+def random_images(*shape: int) -> tuple[Tensor, str]:
     """Standard normal pixels, which is what normalised pictures have on average, and the words for it."""
     return torch.randn(PICTURES, *shape), f"{PICTURES} random pictures of {'×'.join(map(str, shape))}"
 
@@ -89,7 +89,7 @@ def _timm(name: str, seed: int) -> Loaded:
         model = timm.create_model(name, pretrained=False)
     except RuntimeError as error:  # a tag, what follows the point, that it does not know
         raise UsageError(f"timm cannot make '{name}': {_first_line(error)}") from error
-    x, data = random_pictures(*model.pretrained_cfg["input_size"])
+    x, data = random_images(*model.pretrained_cfg["input_size"])
     return Loaded(f"timm:{name}", model, (x,), f"timm's, as initialised (seed {seed})", data, trained=False)
 
 
@@ -187,7 +187,7 @@ def _inputs_for(model: Any, what: str) -> tuple[tuple[Any, ...], str]:
     if wants == "pixel_values" and isinstance(getattr(config, "num_channels", None), int):
         side = getattr(config, "image_size", None) or 224
         high, wide = side if isinstance(side, (tuple, list)) else (side, side)
-        x, data = random_pictures(config.num_channels, high, wide)
+        x, data = random_images(config.num_channels, high, wide)
         return (x,), data
     raise UsageError(f"{what} takes '{wants}', for which no random input is known here; {FROM_PYTHON}")
 

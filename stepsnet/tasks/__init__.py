@@ -1,4 +1,4 @@
-"""What is being learned: batch in, loss and metrics out."""
+"""Tasks: classification, language, detection, segmentation. Each turns a batch into a loss and metrics."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def make_task(
     detect: DetectConfig | None = None,
     segment: SegmentConfig | None = None,
 ) -> Task:
-    """Read and check the data, and put the task together around it. All that can be wrong with the data is found here."""
+    """Read and check the data, and build the task with it. Problems with the data are raised here."""
     if not 0 <= smoothing < 1:
-        raise UsageError(f"smoothing is {smoothing}, but lies between 0 and 1.")
+        raise UsageError(f"smoothing is {smoothing}, but must be at least 0 and below 1.")
     if name == "classification":
-        from stepsnet.data.load import load_pictures
+        from stepsnet.data.load import load_images
         from stepsnet.tasks.classification import Classification
 
-        return Classification(load_pictures(data), data, augment, seed=seed, smoothing=smoothing)
+        return Classification(load_images(data), data, augment, seed=seed, smoothing=smoothing)
     if name == "language":
         from stepsnet.data.load import load_text
         from stepsnet.tasks.language import Language

@@ -1,4 +1,4 @@
-"""What the training loop asks of a task: samples in, a loss and countable metrics out."""
+"""The interface between the training loop and a task."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from torch import Tensor, nn
 
 Batch = dict[str, Tensor]
 """Always has "ids", int64 (B,). Classification: "image" (B, C, H, W) float and "target" (B,) int64 or (B, K) soft.
-Language: "tokens" and "target", both (B, T) int64. Dense tasks say in their docstrings what else theirs have; a batch can always be
-cut along its first dimension."""
+Language: "tokens" and "target", both (B, T) int64. Dense tasks list their keys in their docstrings. Every tensor can be
+split along its first dimension."""
 
 SampleKey = tuple[int, int]
-"""(epoch, index). All randomness of a sample derives from the run's seed and this key, nothing else."""
+"""(epoch, index). All randomness of a sample depends only on the run's seed and this key."""
 
 
 class MapDataset(Protocol):
-    """Samples by key. It is picklable, so that loader workers can hold it."""
+    """Samples by key. Must be picklable for loader workers."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, key: SampleKey) -> Any:
-        """The sample, or None when it was unreadable and is skipped."""
+        """The sample, or None if it is unreadable and skipped."""
 
     @property
     def skipped(self) -> int:
-        """How many samples were unreadable so far, over all loader workers of this process."""
+        """Number of unreadable samples so far, over all loader workers of this process."""
 
 
 class Task(Protocol):
-    """Everything the loop needs to know about what is being learned."""
+    """What the training loop needs from a task."""
 
     name: str
     unit: str
-    """What a rate counts: "images" or "tokens"."""
+    """What throughput counts: "images" or "tokens"."""
     headline: str
     """The validation metric shown first."""
     higher_is_better: bool
@@ -41,13 +41,14 @@ class Task(Protocol):
     valid: MapDataset
 
     def model_kwargs(self) -> dict[str, Any]:
-        """What the data dictates to the model: num_classes, in_chans and img_size, or vocab_size and seq_len."""
+        """Options of the model that the data determine: num_classes, in_chans and img_size, or vocab_size and
+        seq_len."""
 
     def collate(self, samples: list[Any]) -> Batch:
-        """One batch of the samples that are not None. If none is left, the batch has zero rows, which `loss` and `evaluate` accept."""
+        """One batch of the samples that are not None. It may have zero rows, which `loss` and `evaluate` accept."""
 
     def prepare(self, batch: Batch, step: int) -> Batch:
-        """Augmentation of whole training batches; deterministic given the seed, the step and the batch's ids."""
+        """Augment a whole training batch; deterministic given seed, step and the batch's ids."""
 
     def units(self, batch: Batch) -> int:
         """Images or tokens in the batch."""
@@ -56,35 +57,35 @@ class Task(Protocol):
         """The mean loss over the batch, differentiable."""
 
     def evaluate(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Sums and counts over the batch as scalar float64 tensors, to be added over batches and ranks."""
+        """Sums and counts over the batch as float64 scalars, to be added over batches and ranks."""
 
     def summary(self, totals: dict[str, float]) -> dict[str, float]:
-        """Metrics from the added-up totals."""
+        """Metrics from the totals."""
 
     def describe(self) -> dict[str, Any]:
-        """Sizes and facts for `--dry-run` and config.json."""
+        """Sizes of the data for `--dry-run` and config.json."""
 
 
 @runtime_checkable
 class DenseTask(Task, Protocol):
-    """A task whose model is not one of the zoo as it is, but a network around it as a backbone."""
+    """A task whose model is a network around a backbone of the zoo."""
 
     def network(self, backbone: nn.Module, *, frozen_norm: bool) -> nn.Module:
-        """The network around `backbone`, which returns maps; `frozen_norm` keeps the backbone's batch norms from learning statistics."""
+        """The network around `backbone`, which returns maps. `frozen_norm` freezes the backbone's batch statistics."""
 
     def network_macs(self, network: nn.Module) -> int:
-        """Multiply-accumulates for one picture of the task's size."""
+        """MACs for one image of the task's size."""
 
     def facts(self) -> dict[str, Any]:
-        """What a prediction needs to know besides the weights, ready for JSON: names of classes above all. Kept in the weights' file."""
+        """What predictions need besides the weights, such as class names; JSON values, stored in the weights file."""
 
 
 @runtime_checkable
 class WholeSetTask(Task, Protocol):
-    """A task whose metrics need all predictions at once, and cannot be added up batch by batch."""
+    """A task whose metrics need all predictions at once instead of sums over batches."""
 
     def predictions(self, model: nn.Module, batch: Batch) -> list[Any]:
-        """What the model says to a batch, in whatever form `score` wants; picklable."""
+        """The model's predictions for a batch, in the form that `score` takes; picklable."""
 
     def score(self, predictions: list[Any]) -> dict[str, float]:
         """Metrics from the predictions of all batches and processes."""

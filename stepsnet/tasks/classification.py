@@ -1,4 +1,4 @@
-"""Pictures in, classes out.
+"""Image classification.
 
 Legend: B batch, C channels, H, W height and width, K classes.
 """
@@ -14,36 +14,37 @@ from torch.nn import functional as F
 
 from stepsnet.data.config import DataConfig
 from stepsnet.data.images.augment import AugmentConfig
-from stepsnet.data.images.datasets import PictureDataset, Pictures, PictureSample, PictureSource
-from stepsnet.data.images.mixing import BatchMixer
-from stepsnet.data.images.transforms import make_transform
+from stepsnet.data.images.datasets import ImageDataset, ImageSample, ImageSource, LabelledImages
+from stepsnet.data.images.transforms import BatchMixer, make_transform
 from stepsnet.tasks.base import Batch, MapDataset
 
 
 class Classification:
-    """One label a picture: cross entropy with label smoothing, or with the soft targets that Mixup and CutMix leave."""
+    """One label per image: cross entropy with label smoothing, or with the soft targets of Mixup and CutMix."""
 
     name = "classification"
     unit = "images"
     headline = "top1"
     higher_is_better = True
 
-    def __init__(self, pictures: Pictures, data: DataConfig, augment: AugmentConfig, *, seed: int, smoothing: float) -> None:
-        self.pictures_name, self.classes, self.channels = pictures.name, pictures.classes, pictures.channels
-        self.mean, self.std, self.img_size, self.smoothing = pictures.mean, pictures.std, data.img_size, smoothing
+    def __init__(
+        self, images: LabelledImages, data: DataConfig, augment: AugmentConfig, *, seed: int, smoothing: float
+    ) -> None:
+        self.data_name, self.classes, self.channels = images.name, images.classes, images.channels
+        self.mean, self.std, self.img_size, self.smoothing = images.mean, images.std, data.img_size, smoothing
         self.mixer = BatchMixer(augment, len(self.classes), smoothing, seed)
 
-        def dataset(source: PictureSource, changes: AugmentConfig | None) -> PictureDataset:
+        def dataset(source: ImageSource, changes: AugmentConfig | None) -> ImageDataset:
             transform = make_transform(source, changes, data, self.mean, self.std)
-            return PictureDataset(source, transform, seed=seed, strict=data.strict)
+            return ImageDataset(source, transform, seed=seed, strict=data.strict)
 
-        self.train: MapDataset = dataset(pictures.train, augment)
-        self.valid: MapDataset = dataset(pictures.valid, None)
+        self.train: MapDataset = dataset(images.train, augment)
+        self.valid: MapDataset = dataset(images.valid, None)
 
     def model_kwargs(self) -> dict[str, Any]:
         return {"num_classes": len(self.classes), "in_chans": self.channels, "img_size": self.img_size}
 
-    def collate(self, samples: list[PictureSample | None]) -> Batch:
+    def collate(self, samples: list[ImageSample | None]) -> Batch:
         kept = [sample for sample in samples if sample is not None]
         return {
             "image": self._stack([sample.image for sample in kept]),
@@ -52,12 +53,16 @@ class Classification:
         }
 
     def _stack(self, images: list[Any]) -> Tensor:
-        """Arrays (H, W, C) are normalised here, a batch at once; tensors (C, H, W) already are."""
+        """Stack a batch. Arrays (H, W, C) are normalised here; tensors (C, H, W) already are."""
         if not images:
             return torch.empty(0, self.channels, self.img_size, self.img_size)
         if isinstance(images[0], Tensor):
             return torch.stack(images)
-        pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+        pixels = (
+            torch.from_numpy(np.stack(images))
+            .permute(0, 3, 1, 2)
+            .to(torch.float32, memory_format=torch.contiguous_format)
+        )
         mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (self.mean, self.std))
         return pixels.sub_(255 * mean).div_(255 * std)
 
@@ -71,7 +76,7 @@ class Classification:
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         logits, target = _logits(model, batch["image"]), batch["target"]
         if len(logits) == 0:
-            return logits.sum()  # zero, and so is its gradient
+            return logits.sum()  # zero, with a zero gradient
         # Soft targets already contain the smoothing.
         return F.cross_entropy(logits, target, label_smoothing=0.0 if target.ndim == 2 else self.smoothing)
 
@@ -92,12 +97,22 @@ class Classification:
         return {key: totals[f"{key}_sum"] / count for key in ("loss", "top1", "top5")}
 
     def describe(self) -> dict[str, Any]:
-        facts = {"data": self.pictures_name, "train_images": len(self.train), "valid_images": len(self.valid), "classes": len(self.classes)}
-        return {**facts, "input": [self.channels, self.img_size, self.img_size], "mean": list(self.mean), "std": list(self.std)}
+        facts = {
+            "data": self.data_name,
+            "train_images": len(self.train),
+            "valid_images": len(self.valid),
+            "classes": len(self.classes),
+        }
+        return {
+            **facts,
+            "input": [self.channels, self.img_size, self.img_size],
+            "mean": list(self.mean),
+            "std": list(self.std),
+        }
 
 
 def _logits(model: nn.Module, images: Tensor) -> Tensor:
-    """(B, K). If every picture of a batch was unreadable, the model still runs, because other ranks wait for its part in a step."""
+    """(B, K). The model also runs for an empty batch, because other ranks wait for its part of the step."""
     if len(images):
         return model(images).float()
     return model(images.new_zeros(2, *images.shape[1:])).float()[:0]

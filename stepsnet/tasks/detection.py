@@ -1,6 +1,6 @@
-"""Pictures in, boxes and masks of objects out.
+"""Object detection: boxes and masks.
 
-Legend: B pictures, H, W height and width of the largest, M the most objects a picture has, H₁, W₁ those of one picture.
+Legend: B images, H, W height and width of the largest, M the largest number of objects in one image.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from stepsnet.tasks.base import Batch, MapDataset
 
 
 class Detection:
-    """Objects as torchvision's detectors learn them; judged by COCO's average precision over the whole validation set at once.
+    """Trained with the losses of torchvision's detectors, evaluated by COCO's average precision over the whole
+    validation set.
 
-    A batch has "image" (B, 3, H, W), "size" (B, 2), "boxes" (B, M, 4), "labels" (B, M), 0 where a picture has fewer than M objects,
-    "masks" (B, M, H, W) of bytes, and "ids".
+    A batch has "image" (B, 3, H, W), "size" (B, 2), "boxes" (B, M, 4), "labels" (B, M) padded with 0, "masks" (B, M, H,
+    W) of bytes, and "ids".
     """
 
     name = "detection"
     unit = "images"
     higher_is_better = True
 
-    def __init__(self, objects: Objects, data: DataConfig, augment: AugmentConfig, detect: DetectConfig, *, seed: int) -> None:
+    def __init__(
+        self, objects: Objects, data: DataConfig, augment: AugmentConfig, detect: DetectConfig, *, seed: int
+    ) -> None:
         self.objects, self.detect, self.img_size, self.max_size = objects, detect, data.img_size, data.max_size
         self.headline = "mask_ap" if detect.masks else "box_ap"
         self.kinds = ("bbox", "segm") if detect.masks else ("bbox",)
@@ -84,25 +87,27 @@ class Detection:
                 batch["masks"][row, :count, :rows, :columns] = sample.masks
         return batch
 
-    def prepare(self, batch: Batch, step: int) -> Batch:  # noqa: ARG002  # the loss pads and samples by itself
+    def prepare(self, batch: Batch, step: int) -> Batch:  # noqa: ARG002  # nothing to augment
         return batch
 
     def units(self, batch: Batch) -> int:
         return len(batch["ids"])
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        if len(batch["ids"]) == 0:  # every picture was unreadable, but other processes wait for this one's part in the step
+        if len(batch["ids"]) == 0:  # all unreadable, but other processes wait for this one's part of the step
             blank, size = _blank(batch)
             return 0.0 * sum(model(blank, size, [_target(blank.new_zeros(0, 4), None, size[0].tolist())]).values())
         targets = []
-        for boxes, labels, masks, size in zip(batch["boxes"], batch["labels"], batch["masks"], batch["size"].tolist(), strict=True):
+        for boxes, labels, masks, size in zip(
+            batch["boxes"], batch["labels"], batch["masks"], batch["size"].tolist(), strict=True
+        ):
             real = labels > 0
             target = _target(boxes[real], masks[real, : size[0], : size[1]] if self.detect.masks else None, size)
             targets.append(target | {"labels": labels[real]})
         return sum(model(batch["image"], batch["size"], targets).values(), start=batch["image"].new_zeros(()))
 
     def evaluate(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Runs the model; what it finds is judged by `score`, which needs everything at once."""
+        """Run the model and count the images; the metrics come from `predictions` and `score`."""
         self._found(model, batch)
         return {"count": torch.tensor(float(len(batch["ids"])), dtype=torch.float64)}
 
@@ -110,24 +115,25 @@ class Detection:
         return {"images": totals["count"]}
 
     def predictions(self, model: nn.Module, batch: Batch) -> list[Any]:
-        """Entries of a COCO results file, and for each picture seen its bare id."""
+        """Entries of a COCO results file, and the id of each image that was read."""
         from stepsnet.dense.results import at_original_size, coco_results
 
         found: list[Any] = []
         detections = self._found(model, batch)
         for index, seen, each in zip(batch["ids"].tolist(), batch["size"].tolist(), detections, strict=True):
-            picture = self.objects.valid.pictures[index]
-            objects = at_original_size(each, seen, (picture.height, picture.width))
-            found += [picture.image_id, *coco_results(picture.image_id, objects, self.objects.category_ids)]
+            image = self.objects.valid.images[index]
+            objects = at_original_size(each, seen, (image.height, image.width))
+            found += [image.image_id, *coco_results(image.image_id, objects, self.objects.category_ids)]
         return found
 
     def _found(self, model: nn.Module, batch: Batch) -> list[dict[str, Tensor]]:
-        """One dict a picture. The model runs even if there is none, because the other processes of a sharded one wait for this one."""
+        """One dict per image. The model also runs for an empty batch, because other processes of a sharded model wait
+        for it."""
         images, sizes = (batch["image"], batch["size"]) if len(batch["ids"]) else _blank(batch)
         return model(images, sizes)[: len(batch["ids"])]
 
     def score(self, predictions: list[Any]) -> dict[str, float]:
-        """Average precision over the pictures that could be read."""
+        """Average precision over the readable images."""
         from stepsnet.dense.results import average_precision
 
         results = [found for found in predictions if isinstance(found, dict)]
@@ -135,34 +141,48 @@ class Detection:
         return {name: value for kind in self.kinds for name, value in average_precision(truth, results, kind).items()}
 
     def truth(self, image_ids: set[int]) -> dict[str, Any]:
-        """The objects of these validation pictures, crowds included, as a document in COCO's format."""
-        pictures = [picture for picture in self.objects.valid.pictures if picture.image_id in image_ids]
+        """The objects of these validation images, crowds included, as a document in COCO's format."""
+        annotated = [each for each in self.objects.valid.images if each.image_id in image_ids]
         annotations = [
-            {"image_id": picture.image_id, "category_id": self.objects.category_ids[each.label - 1], "bbox": list(each.box),
-             "area": each.area, "iscrowd": int(each.crowd), "segmentation": each.segmentation}
-            for picture in pictures
-            for each in picture.objects
+            {"image_id": image.image_id, "category_id": self.objects.category_ids[each.label - 1],
+             "bbox": list(each.box), "area": each.area, "iscrowd": int(each.crowd), "segmentation": each.segmentation}
+            for image in annotated
+            for each in image.objects
         ]  # fmt: skip
-        # Numbered from 1: pycocotools takes an object of number 0 for none.
+        # Numbered from 1: pycocotools treats id 0 as no object.
         numbered = [{"id": number, **annotation} for number, annotation in enumerate(annotations, start=1)]
-        images = [{"id": picture.image_id, "height": picture.height, "width": picture.width} for picture in pictures]
+        images = [{"id": image.image_id, "height": image.height, "width": image.width} for image in annotated]
         named = zip(self.objects.category_ids, self.objects.classes, strict=True)
-        return {"images": images, "annotations": numbered, "categories": [{"id": number, "name": name} for number, name in named]}
+        return {
+            "images": images,
+            "annotations": numbered,
+            "categories": [{"id": number, "name": name} for number, name in named],
+        }
 
     def describe(self) -> dict[str, Any]:
         train, valid = self.objects.train, self.objects.valid
         facts = {"data": self.objects.name, "train_images": len(self.train), "valid_images": len(self.valid)}
-        objects = {"train_objects": sum(len(picture.objects) for picture in train.pictures), "classes": len(self.objects.classes)}
-        handled = {f"train_{key}": count for key, count in train.counts.items()} | {f"valid_{key}": n for key, n in valid.counts.items()}
-        return {**facts, **objects, **{key: count for key, count in handled.items() if count}, "input": [3, self.img_size, self.max_size]}
+        objects = {
+            "train_objects": sum(len(image.objects) for image in train.images),
+            "classes": len(self.objects.classes),
+        }
+        handled = {f"train_{key}": count for key, count in train.counts.items()} | {
+            f"valid_{key}": n for key, n in valid.counts.items()
+        }
+        return {
+            **facts,
+            **objects,
+            **{key: count for key, count in handled.items() if count},
+            "input": [3, self.img_size, self.max_size],
+        }
 
 
 def _blank(batch: Batch) -> tuple[Tensor, Tensor]:
-    """A picture of nothing and its size, on the batch's device."""
+    """A black image and its size, on the batch's device."""
     return batch["image"].new_zeros(1, 3, 64, 64), torch.tensor([[64, 64]], device=batch["size"].device)
 
 
 def _target(boxes: Tensor, masks: Tensor | None, size: Any) -> dict[str, Tensor]:
-    """What torchvision wants to know of one picture."""
+    """The target of one image in torchvision's format."""
     none = boxes.new_zeros(len(boxes), *size, dtype=torch.uint8) if masks is None else masks
     return {"boxes": boxes, "labels": torch.zeros(len(boxes), dtype=torch.int64, device=boxes.device), "masks": none}

@@ -1,4 +1,4 @@
-"""Text from a language model: a batch of prompts of any lengths in, pieces of text out as they come.
+"""Text generation: a batch of prompts of any lengths in, pieces of text out as they are generated.
 
 Legend: B texts, T new tokens, V tokens of the vocabulary.
 """
@@ -13,22 +13,69 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from stepsnet.data.rng import mix
 from stepsnet.data.text.vocabulary import Vocabulary
 from stepsnet.errors import UsageError
-from stepsnet.tasks.sampling import Draw, Sampling
 
 
-class ForgettingCache(Protocol):
-    def keep(self, tokens: int) -> None:
-        """Forget all but the newest `tokens`."""
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Temperature, then the `top_k` most probable tokens, then the fewest of those with a total probability of
+    `top_p`."""
+
+    temperature: float = 1.0
+    """0: always the most probable token."""
+    top_k: int = 0
+    """0: all."""
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise UsageError(
+                f"temperature is {self.temperature}, but must be at least 0 (0: always the most probable token)."
+            )
+        if self.top_k < 0:
+            raise UsageError(f"top-k is {self.top_k}, but must be a number of tokens, or 0 for all.")
+        if not 0 < self.top_p <= 1:
+            raise UsageError(f"top-p is {self.top_p}, but must be above 0 and at most 1.")
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Probabilities (…, V) of the tokens, in fp32."""
+        if self.temperature == 0:
+            return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).float()
+        logits = logits.float() / self.temperature
+        if 0 < self.top_k < logits.shape[-1]:
+            weakest = logits.topk(self.top_k).values[..., -1:]
+            logits = logits.masked_fill(logits < weakest, -torch.inf)
+        probabilities = logits.softmax(-1)
+        if self.top_p < 1:
+            ordered, order = probabilities.sort(descending=True, stable=True)
+            enough = ordered.cumsum(-1) - ordered >= self.top_p  # the tokens before it already have top_p
+            probabilities = torch.zeros_like(probabilities).scatter(-1, order, ordered.masked_fill(enough, 0.0))
+            probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+        return probabilities
+
+
+class TokenDraw:
+    """Draws tokens with one random stream per text, from (seed, index), so that texts of a batch are independent."""
+
+    def __init__(self, seed: int, texts: int) -> None:
+        self._streams = [torch.Generator().manual_seed(mix(seed, number)) for number in range(texts)]
+
+    def __call__(self, probabilities: Tensor) -> list[int]:
+        """One token per row of (B, V), by inverse transform sampling."""
+        sums = probabilities.double().cumsum(-1).cpu()
+        numbers = torch.stack([torch.rand((), generator=stream, dtype=torch.float64) for stream in self._streams])
+        # Scaled by the sum, which may differ from 1 by rounding, so that tokens of probability 0 are never drawn.
+        return torch.searchsorted(sums, (numbers * sums[:, -1])[:, None], right=True).squeeze(-1).tolist()
 
 
 class LanguageModel(Protocol):
-    """What generation asks of a model."""
+    """What generation needs from a model."""
 
     vocab_size: int
     input_size: tuple[int, ...]
-    """How many tokens it was trained on at a time."""
+    """The length of its training windows, in tokens."""
 
     def new_cache(self) -> Any: ...
 
@@ -41,18 +88,23 @@ class LanguageModel(Protocol):
 
 @torch.inference_mode()
 def generate_tokens(
-    model: LanguageModel, prompts: Sequence[Sequence[int]], sampling: Sampling, *, seed: int = 0, context: int | None = None
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    sampling: Sampling,
+    *,
+    seed: int = 0,
+    context: int | None = None,
 ) -> Iterator[list[int]]:
-    """Endlessly, one new token for each prompt. The caller stops when it has enough.
+    """Yield one new token for each prompt, without end.
 
-    `context` is how many tokens the model looks back: older ones are forgotten, so that a text can grow without end and no two
-    tokens are further apart than the model has seen in training. None: it looks back at everything.
+    `context` is the number of tokens that the model attends to. Older ones are dropped from the cache, so that memory
+    stays bounded and positions stay within the range of training. None: all tokens.
     """
     ids, mask = pad_left(prompts, model.vocab_size, context)
     device = next(iter(model.parameters())).device
     ids, mask = ids.to(device), None if mask is None else mask.to(device)
     lengths = torch.tensor([min(len(prompt), context or len(prompt)) for prompt in prompts], device=device)[:, None]
-    cache, draw, positions = model.new_cache(), Draw(seed, len(prompts)), None
+    cache, draw, positions = model.new_cache(), TokenDraw(seed, len(prompts)), None
     while True:
         logits = model.forward_head(model.forward_features(ids, cache, mask, positions)[:, -1])
         tokens = draw(sampling.probabilities(logits))
@@ -67,17 +119,19 @@ def generate_tokens(
 
 
 def pad_left(prompts: Sequence[Sequence[int]], vocab_size: int, context: int | None) -> tuple[Tensor, Tensor | None]:
-    """Ids (B, T) with short prompts behind padding, and where they are text; no mask where all are equally long."""
+    """Ids (B, T) padded on the left, and a mask that is True for text; None if all prompts have one length."""
     if not prompts:
-        raise UsageError("there is no prompt to go on from.")
+        raise UsageError("there is no prompt to continue.")
     if context is not None and context < 1:
-        raise UsageError(f"the context is {context} tokens, but the model looks back at one at least.")
+        raise UsageError(f"the context is {context} tokens, but must be at least 1.")
     cut = [list(prompt[-context:] if context else prompt) for prompt in prompts]
     for number, prompt in enumerate(cut):
         if not prompt:
             raise UsageError(f"prompt {number} is empty; begin it with the vocabulary's start token.")
         if not 0 <= min(prompt) <= max(prompt) < vocab_size:
-            raise UsageError(f"prompt {number} holds tokens outside the model's 0 … {vocab_size - 1}; they come from another tokenizer.")
+            raise UsageError(
+                f"prompt {number} has tokens outside 0 … {vocab_size - 1}, so they come from another tokenizer."
+            )
     longest = max(map(len, cut))
     ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in cut])
     if all(len(prompt) == longest for prompt in cut):
@@ -86,25 +140,26 @@ def pad_left(prompts: Sequence[Sequence[int]], vocab_size: int, context: int | N
 
 
 class Emission(NamedTuple):
-    """A further piece of one text."""
+    """The next piece of one text."""
 
     number: int
-    """Which text."""
+    """Index of the prompt."""
     text: str
     finished: str | None
-    """Why the text ends here, if it does: "length", "stop" (one of the stop strings), or "end" (the model ended the document)."""
+    """Why the text ends here, or None: "length", "stop" (a stop string), or "end" (the model ended the document)."""
 
 
 @dataclass
 class _Writer:
-    """Tokens of one text to pieces that can be shown: whole characters, and nothing that may yet turn out to be a stop string."""
+    """Turns the tokens of one text into printable pieces: whole characters, without a possible beginning of a stop
+    string."""
 
     stops: Sequence[str]
     waiting: str = ""
     decoder: codecs.IncrementalDecoder = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
 
     def write(self, piece: bytes, last: bool = False) -> tuple[str, bool]:
-        """What can be shown now, and whether a stop string was met; the stop string itself is not shown."""
+        """The text that can be printed now, without the stop string, and whether a stop string was found."""
         self.waiting += self.decoder.decode(piece, last)
         found = [place for stop in self.stops if (place := self.waiting.find(stop)) >= 0]
         if found:
@@ -115,7 +170,7 @@ class _Writer:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of the text are a beginning of the stop string."""
+    """Length of the longest end of the text that is a beginning of the stop string."""
     return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)
 
 
@@ -130,15 +185,15 @@ def generate(
     seed: int = 0,
     context: int | None = None,
 ) -> Iterator[Emission]:
-    """Go on from each prompt by at most `tokens` tokens, and emit every piece of text as soon as it is certain.
+    """Continue each prompt by at most `tokens` tokens, and yield each piece of text as soon as it is final.
 
-    An empty prompt begins a document. All prompts run as one batch until the last of them has finished.
+    An empty prompt starts a document. All prompts run as one batch until the last one has finished.
     """
     vocabulary.check_fits(model.vocab_size, "the model")
     if tokens < 1:
-        raise UsageError(f"{tokens} tokens cannot be generated; ask for one at least.")
+        raise UsageError(f"tokens is {tokens}, but must be at least 1.")
     if "" in stops:
-        raise UsageError("an empty stop string would stop everything before it begins.")
+        raise UsageError("a stop string must not be empty.")
     encoded = [vocabulary.encode(prompt) or [vocabulary.start] for prompt in prompts]
     writers = {number: _Writer(stops) for number in range(len(prompts))}
     stream = generate_tokens(model, encoded, sampling or Sampling(), seed=seed, context=context)

@@ -1,4 +1,4 @@
-"""Tokens in, the next token out.
+"""Language modelling: predict the next token.
 
 Legend: B batch, T tokens of a window.
 """
@@ -20,10 +20,10 @@ from stepsnet.tasks.base import Batch, MapDataset
 
 
 class Language:
-    """The next token from those before it in the window: cross entropy, bits per byte, perplexity.
+    """Cross entropy of the next token, bits per byte, and perplexity.
 
-    Perplexity per token depends on the vocabulary and compares only where that is the same; bits per byte and perplexity per word (of
-    words between white space, whatever their tokens) compare between vocabularies, on the same text.
+    Perplexity per token is comparable for one vocabulary only. Bits per byte and perplexity per word (words are
+    separated by white space) are comparable between vocabularies, on the same text.
     """
 
     name = "language"
@@ -34,10 +34,13 @@ class Language:
     def __init__(self, text: Text, data: DataConfig, *, seed: int, smoothing: float) -> None:
         self.text_name, self.seq_len, self.smoothing = text.name, data.seq_len, smoothing
         self.vocabulary = text.vocabulary
-        self.sizes = {f"{part}_{text.vocabulary.unit}": len(store) for part, store in (("train", text.train), ("valid", text.valid))}
+        self.sizes = {
+            f"{part}_{text.vocabulary.unit}": len(store)
+            for part, store in (("train", text.train), ("valid", text.valid))
+        }
         self.train: MapDataset = TrainWindows(text.train, data.seq_len, seed)
         self.valid: MapDataset = ValidWindows(text.valid, data.seq_len, data.stride, data.valid_windows)
-        self.spelling = Spelling(text.vocabulary.pieces)
+        self.token_sizes = TokenSizes(text.vocabulary.pieces)
 
     def model_kwargs(self) -> dict[str, Any]:
         return {"vocab_size": len(self.vocabulary.pieces), "seq_len": self.seq_len}
@@ -49,12 +52,14 @@ class Language:
         for row, sample in enumerate(kept):
             target[row, : sample.context] = IGNORED
         return {
-            "tokens": windows[:, :-1].clamp(min=0),  # behind the end of a text any valid token will do, since nothing after it counts
+            "tokens": windows[:, :-1].clamp(
+                min=0
+            ),  # after the end of the text any valid token will do: nothing after it counts
             "target": target,
             "ids": torch.tensor([sample.sample_id for sample in kept], dtype=torch.int64),
         }
 
-    def prepare(self, batch: Batch, step: int) -> Batch:  # noqa: ARG002  # text is not changed, at no step
+    def prepare(self, batch: Batch, step: int) -> Batch:  # noqa: ARG002  # nothing to augment
         return batch
 
     def units(self, batch: Batch) -> int:
@@ -62,14 +67,16 @@ class Language:
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         logits = model(batch["tokens"]).float()
-        return F.cross_entropy(logits.flatten(0, 1), batch["target"].flatten(), ignore_index=IGNORED, label_smoothing=self.smoothing)
+        return F.cross_entropy(
+            logits.flatten(0, 1), batch["target"].flatten(), ignore_index=IGNORED, label_smoothing=self.smoothing
+        )
 
     def evaluate(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         with torch.no_grad():
             logits = model(batch["tokens"]).float()
         target = batch["target"]
         loss = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED, reduction="sum")
-        length, words = self.spelling.count(batch["tokens"], target)
+        length, words = self.token_sizes.count(batch["tokens"], target)
         return {"loss_sum": loss.double(), "count": (target != IGNORED).sum().double(), "bytes": length, "words": words}
 
     def summary(self, totals: dict[str, float]) -> dict[str, float]:
@@ -87,18 +94,20 @@ class Language:
         return {**facts, "seq_len": self.seq_len, "train_windows": len(self.train), "valid_windows": len(self.valid)}
 
 
-class Spelling:
-    """How many bytes and how many words the tokens spell. A word begins where a byte follows white space; it counts with its first byte."""
+class TokenSizes:
+    """Bytes and words of tokens. A word starts where a byte follows white space, and counts for the token with its
+    first byte."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self.length = torch.tensor([len(piece) for piece in pieces])
-        # A token without text, which separates documents, ends a word as white space does.
+        # The separator of documents, which has no text, ends a word like white space.
         self.ends_word = torch.tensor([not piece or piece[-1:].isspace() for piece in pieces])
         self.begins_word = torch.tensor([bool(piece) and not piece[:1].isspace() for piece in pieces])
         self.words_inside = torch.tensor([len(piece.split()) for piece in pieces]) - self.begins_word.long()
 
     def count(self, tokens: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Bytes and words (B, T) targets spell, each following its token of `tokens`; targets that are ignored do not count."""
+        """Total bytes and words of the targets (B, T), each of which follows its token in `tokens`. Ignored targets do
+        not count."""
         counted = (target != IGNORED).cpu()
         before, after = tokens.cpu()[counted], target.cpu()[counted]
         words = self.words_inside[after] + (self.ends_word[before] & self.begins_word[after])
@@ -106,5 +115,5 @@ class Spelling:
 
 
 def _perplexity(loss: float) -> float:
-    """A diverged model's perplexity has no number, but its loss is still worth reporting."""
+    """exp(loss), or infinity where that overflows."""
     return math.exp(loss) if loss < 700 else math.inf

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from stepsnet.data.dense.coco import Objects, ObjectSplit, encode_mask
-from stepsnet.data.dense.masks import MaskedPictures, MaskSplit
+from stepsnet.data.dense.masks import MaskedImages, MaskSplit
 from stepsnet.data.dense.objects import choose_view, to_input
 from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.images.datasets import FileSource
@@ -81,7 +81,7 @@ class Predictor:
         view = choose_view(image.height, image.width, self.img_size, self.max_size, None, 0)
         size, original = torch.tensor([view.size]), torch.tensor([[image.height, image.width]])
         batch = {"image": to_input(image, view)[None], "size": size, "label_size": original}
-        (labels,) = self.task.answers(self.model, batch)
+        (labels,) = self.task.predicted_classes(self.model, batch)
         return labels.numpy().astype(np.uint8)
 
 
@@ -93,5 +93,5 @@ def _task_without_data(config: TrainConfig, facts: dict[str, Any]) -> DenseTask:
         objects = Objects("", tuple(facts["classes"]), tuple(facts["category_ids"]), split, split)
         return Detection(objects, config.data, changes, config.detect, seed=config.seed)
     masks = MaskSplit(nothing, ())
-    pictures = MaskedPictures("", tuple(facts["classes"]), np.zeros(256, dtype=np.uint8), masks, masks)
+    pictures = MaskedImages("", tuple(facts["classes"]), np.zeros(256, dtype=np.uint8), masks, masks)
     return Segmentation(pictures, config.data, changes, config.segment, seed=config.seed)

@@ -28,7 +28,7 @@ import torch
 from stepsnet.analysis import GammaRecorder
 from stepsnet.data.config import DataConfig
 from stepsnet.data.images.augment import AugmentConfig
-from stepsnet.data.images.datasets import ArraySource, Pictures
+from stepsnet.data.images.datasets import ArraySource, LabelledImages
 from stepsnet.tasks.classification import Classification
 from stepsnet.train.callbacks import Callback
 from stepsnet.train.config import CheckpointConfig, EvalConfig, OptimConfig, TrainConfig
@@ -97,7 +97,7 @@ def noise(count: int, size: int) -> ArraySource:
 
 
 def loop(args: argparse.Namespace) -> int:
-    images = Pictures(
+    images = LabelledImages(
         name="noise",
         classes=tuple("0123456789"),
         mean=(0.5,) * 3,

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-MakePicture = Callable[[Path], Path]
+MakeImage = Callable[[Path], Path]
 
 
 @pytest.fixture
-def make_picture() -> MakePicture:
-    """Writes a small picture whose noise depends on its name."""
+def make_image() -> MakeImage:
+    """Writes a small image whose noise depends on its name."""
 
     def make(path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,8 +14,8 @@ from stepsnet.data.images.augment import AugmentConfig, deit_augment
 from stepsnet.data.images.datasets import ArraySource, FileSource
 from stepsnet.data.images.transforms import FullTransform, ShiftFlip, make_transform
 
-PICTURE: NDArray[np.uint8] = np.random.default_rng(0).integers(1, 256, (12, 12, 3), dtype=np.uint8)
-SOURCE = ArraySource(PICTURE[None], np.zeros(1, dtype=np.int64))
+PHOTO: NDArray[np.uint8] = np.random.default_rng(0).integers(1, 256, (12, 12, 3), dtype=np.uint8)
+SOURCE = ArraySource(PHOTO[None], np.zeros(1, dtype=np.int64))
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.2, 0.2)
 
 
@@ -23,15 +23,17 @@ def full(augment: AugmentConfig | None, size: int = 16, crop_pct: float = 1.0) -
     return FullTransform(augment, size, crop_pct, MEAN, STD)
 
 
-def test_a_shift_is_a_crop_of_the_padded_picture() -> None:
-    padded = np.pad(PICTURE, ((3, 3), (3, 3), (0, 0)))
+def test_a_shift_is_a_crop_of_the_padded_image() -> None:
+    padded = np.pad(PHOTO, ((3, 3), (3, 3), (0, 0)))
     crops = {padded[top : top + 12, left : left + 12].tobytes() for top in range(7) for left in range(7)}
-    shifted = {ShiftFlip(padding=3)(PICTURE, seed).tobytes() for seed in range(2000)}
+    shifted = {ShiftFlip(padding=3)(PHOTO, seed).tobytes() for seed in range(2000)}
     assert shifted == crops  # all of them occur, and nothing else
 
 
-def test_flips_come_as_often_as_asked() -> None:
-    flipped = sum(ShiftFlip(flip=0.3)(PICTURE, seed).tobytes() == PICTURE[:, ::-1].tobytes() for seed in np.arange(1000).tolist())
+def test_flips_have_the_given_probability() -> None:
+    flipped = sum(
+        ShiftFlip(flip=0.3)(PHOTO, seed).tobytes() == PHOTO[:, ::-1].tobytes() for seed in np.arange(1000).tolist()
+    )
     assert 250 < flipped < 350
 
 
@@ -45,47 +47,55 @@ def test_flips_come_as_often_as_asked() -> None:
         (AugmentConfig(erasing=0.25), 12, False),
     ],
 )
-def test_the_fast_path_is_taken_only_where_it_does_everything(augment: AugmentConfig | None, size: int, fast: bool) -> None:
+def test_the_fast_path_is_used_only_for_settings_it_supports(
+    augment: AugmentConfig | None, size: int, fast: bool
+) -> None:
     transform = make_transform(SOURCE, augment, DataConfig(kind="digits", img_size=size), MEAN, STD)
     assert isinstance(transform, ShiftFlip) == fast
 
 
-def test_pictures_from_files_never_take_the_fast_path(tmp_path: Any) -> None:
-    assert isinstance(make_transform(FileSource(tmp_path, []), None, DataConfig(kind="image_folder"), MEAN, STD), FullTransform)
+def test_images_from_files_never_use_the_fast_path(tmp_path: Any) -> None:
+    assert isinstance(
+        make_transform(FileSource(tmp_path, []), None, DataConfig(kind="image_folder"), MEAN, STD), FullTransform
+    )
 
 
-def test_validation_resizes_cuts_the_centre_and_normalises() -> None:
+def test_validation_resizes_crops_the_centre_and_normalises() -> None:
     grey = Image.fromarray(np.full((40, 60, 3), 127, dtype=np.uint8))
-    grey.paste((0, 0, 0), (0, 0, 18, 40))  # left of the centre square after resizing to 20 × 30, and within the cut border
+    grey.paste(
+        (0, 0, 0), (0, 0, 18, 40)
+    )  # left of the centre square after resizing to 20 × 30, and within the cut border
     result = full(None, size=16, crop_pct=0.8)(grey, 0)
     assert result.shape == (3, 16, 16)
     expected = [(127 / 255 - mean) / 0.2 for mean in MEAN]
     assert torch.allclose(result[:, :, -4:].mean(dim=(1, 2)), torch.tensor(expected), atol=1e-4)
 
 
-@pytest.mark.parametrize("picture", [PICTURE, Image.fromarray(PICTURE), PICTURE[:, :, :1]], ids=["array", "pillow", "one channel"])
-def test_deits_augmentation_depends_on_the_seed_alone(picture: Any) -> None:
-    channels = 1 if getattr(picture, "shape", (0, 0, 3))[-1] == 1 else 3
+@pytest.mark.parametrize(
+    "stored", [PHOTO, Image.fromarray(PHOTO), PHOTO[:, :, :1]], ids=["array", "pillow", "one channel"]
+)
+def test_deit_augmentation_depends_only_on_the_seed(stored: Any) -> None:
+    channels = 1 if getattr(stored, "shape", (0, 0, 3))[-1] == 1 else 3
     transform = FullTransform(deit_augment(), 16, 1.0, MEAN[:channels], STD[:channels])
-    first = transform(picture, 1)
-    torch.rand(7)  # somebody else's draws
-    again, other = transform(picture, 1), transform(picture, 2)
+    first = transform(stored, 1)
+    torch.rand(7)  # draws of other code
+    again, other = transform(stored, 1), transform(stored, 2)
     assert first.shape == (channels, 16, 16)
     assert first.dtype == torch.float32
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
-def test_augmentation_leaves_torchs_own_random_numbers_alone() -> None:
+def test_augmentation_does_not_change_torchs_random_state() -> None:
     state = torch.get_rng_state()
-    full(deit_augment())(PICTURE, 3)
+    full(deit_augment())(PHOTO, 3)
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_transform_survives_pickling_after_use() -> None:
+def test_a_used_transform_can_be_pickled() -> None:
     transform = full(deit_augment())
-    before = transform(PICTURE, 4)
-    assert torch.equal(pickle.loads(pickle.dumps(transform))(PICTURE, 4), before)
+    before = transform(PHOTO, 4)
+    assert torch.equal(pickle.loads(pickle.dumps(transform))(PHOTO, 4), before)
 
 
 @pytest.mark.parametrize(
@@ -100,31 +110,31 @@ def test_a_transform_survives_pickling_after_use() -> None:
     ],
     ids=["resized", "pad", "flip", "color_jitter", "randaugment", "erasing"],
 )
-def test_each_augmentation_changes_pictures(augment: AugmentConfig) -> None:
-    plain = full(None)(PICTURE, 0)
-    assert any(not torch.equal(full(augment)(PICTURE, seed), plain) for seed in range(10))
+def test_each_augmentation_changes_images(augment: AugmentConfig) -> None:
+    plain = full(None)(PHOTO, 0)
+    assert any(not torch.equal(full(augment)(PHOTO, seed), plain) for seed in range(10))
 
 
-def test_everything_off_is_what_validation_sees() -> None:
-    assert torch.equal(full(AugmentConfig())(PICTURE, 0), full(None)(PICTURE, 1))
+def test_without_augmentation_training_equals_validation() -> None:
+    assert torch.equal(full(AugmentConfig())(PHOTO, 0), full(None)(PHOTO, 1))
 
 
-def test_randaugment_varies_its_magnitude_and_leaves_half_the_operations_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_randaugment_varies_its_magnitude_and_skips_half_of_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchvision.transforms import v2
 
     drawn: list[tuple[int, int]] = []
 
-    def note(self: Any, picture: Any) -> Any:
+    def note(self: Any, stored: Any) -> Any:
         drawn.append((self.num_ops, self.magnitude))
-        return picture
+        return stored
 
     monkeypatch.setattr(v2.RandAugment, "forward", note)
     transform = full(AugmentConfig(randaugment=9, randaugment_std=0.5), size=12)
     for seed in range(400):
-        transform(PICTURE, seed)
+        transform(PHOTO, seed)
     operations, magnitudes = np.array(drawn).T
     assert 0.9 < operations.mean() < 1.1
     assert set(operations.tolist()) == {0, 1, 2}
-    assert 885 < magnitudes.mean() < 915  # of 1000, which stands for 10
+    assert 885 < magnitudes.mean() < 915  # of 1000, which means 10
     assert 40 < magnitudes.std() < 60
     assert magnitudes.max() <= 1000

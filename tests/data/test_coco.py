@@ -1,4 +1,4 @@
-"""Annotations in COCO's format: what is read, what is handled and counted, what is refused and how."""
+"""Annotations in COCO's format: reading, counted corrections, and errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
 
 
 def dataset(objects: Objects, augment: AugmentConfig | None = None, img_size: int = SIDE) -> ObjectDataset:
-    return ObjectDataset(objects.train, augment, img_size=img_size, max_size=2 * img_size, masks=True, seed=0, strict=False)
+    return ObjectDataset(
+        objects.train, augment, img_size=img_size, max_size=2 * img_size, masks=True, seed=0, strict=False
+    )
 
 
 def sample(data: ObjectDataset, index: int = 0, epoch: int = 0) -> ObjectSample:
@@ -40,26 +42,26 @@ def sample(data: ObjectDataset, index: int = 0, epoch: int = 0) -> ObjectSample:
     return found
 
 
-def test_categories_with_gaps_become_labels_in_the_order_of_their_ids(tmp_path: Path) -> None:
+def test_category_ids_with_gaps_become_consecutive_labels(tmp_path: Path) -> None:
     objects = load(coco_folder(tmp_path))
     assert (objects.classes, objects.category_ids) == (("tall", "wide"), (3, 7))
-    assert [each.label for each in objects.train.pictures[0].objects] == [1, 2]
+    assert [each.label for each in objects.train.images[0].objects] == [1, 2]
 
 
-def test_pictures_without_objects_stay_and_are_counted(tmp_path: Path) -> None:
+def test_images_without_objects_are_kept_and_counted(tmp_path: Path) -> None:
     objects = load(coco_folder(tmp_path))
-    assert (len(objects.train.pictures), objects.train.counts["empty"]) == (5, 1)
+    assert (len(objects.train.images), objects.train.counts["empty"]) == (5, 1)
     assert len(sample(dataset(objects), 4).labels) == 0
 
 
 @pytest.mark.parametrize("shape", [polygon, runs])
-def test_a_mask_has_the_pixels_of_its_polygon_or_its_runs(shape: Callable[..., Any]) -> None:
+def test_polygons_and_runs_decode_to_the_same_pixels(shape: Callable[..., Any]) -> None:
     box = (10, 20, 15, 8)
     rows, columns = np.nonzero(decode_mask(shape(box), SIDE, SIDE))
     assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == (10, 20, 25, 28)
 
 
-def test_a_sample_has_boxes_and_masks_at_the_size_of_the_input(tmp_path: Path) -> None:
+def test_boxes_and_masks_of_a_sample_have_the_input_size(tmp_path: Path) -> None:
     found = sample(dataset(load(coco_folder(tmp_path)), img_size=2 * SIDE))
     x, y, w, h = boxes_of(1)[3]
     assert found.image.shape == (3, 2 * SIDE, 2 * SIDE)
@@ -67,7 +69,7 @@ def test_a_sample_has_boxes_and_masks_at_the_size_of_the_input(tmp_path: Path) -
     assert int(found.masks[0].sum()) == 4 * w * h
 
 
-def test_a_flip_takes_boxes_and_masks_along(tmp_path: Path) -> None:
+def test_a_flip_also_flips_boxes_and_masks(tmp_path: Path) -> None:
     objects = load(coco_folder(tmp_path))
     plain, flipped = sample(dataset(objects)), sample(dataset(objects, AugmentConfig(flip=1.0)))
     torch.testing.assert_close(flipped.image, plain.image.flip(2))
@@ -75,7 +77,7 @@ def test_a_flip_takes_boxes_and_masks_along(tmp_path: Path) -> None:
     torch.testing.assert_close(flipped.boxes[:, [0, 2]], SIDE - plain.boxes[:, [2, 0]])
 
 
-def test_large_scale_jitter_shows_a_window_of_the_resized_picture(tmp_path: Path) -> None:
+def test_large_scale_jitter_crops_the_resized_image(tmp_path: Path) -> None:
     data = dataset(load(coco_folder(tmp_path)), AugmentConfig(scale=(0.5, 2.0)))
     sizes = {tuple(sample(data, 0, epoch).image.shape[1:]) for epoch in range(12)}
     assert max(sizes) == (SIDE, SIDE)
@@ -98,7 +100,7 @@ def test_the_long_side_is_bounded() -> None:
     assert choose_view(500, 2000, 800, 1333, None, 0).size == (333, 1333)
 
 
-def test_randomness_comes_from_seed_epoch_and_index(tmp_path: Path) -> None:
+def test_randomness_depends_only_on_seed_epoch_and_index(tmp_path: Path) -> None:
     data = dataset(load(coco_folder(tmp_path)), AugmentConfig(scale=(0.5, 2.0), flip=0.5))
     torch.testing.assert_close(sample(data, 1, 3).image, sample(data, 1, 3).image)
     assert len({tuple(sample(data, 1, epoch).image.shape) for epoch in range(8)}) > 1
@@ -115,7 +117,7 @@ HANDLED = [
 
 
 @pytest.mark.parametrize(("count", "change"), HANDLED)
-def test_what_real_files_contain_is_handled_and_counted(
+def test_irregular_annotations_are_corrected_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, count: str, change: Callable[[dict[str, Any]], object]
 ) -> None:
     objects = load(coco_folder(tmp_path, changed(change)))
@@ -124,14 +126,14 @@ def test_what_real_files_contain_is_handled_and_counted(
     assert len(sample(dataset(objects)).labels) == (2 if count == "cut" else 1)
 
 
-def test_a_box_that_leaves_the_picture_is_cut_at_its_border(tmp_path: Path) -> None:
+def test_a_box_outside_the_image_is_clipped(tmp_path: Path) -> None:
     objects = load(coco_folder(tmp_path, changed(lambda d: d["annotations"][0].update(bbox=[SIDE - 5, -4, 10, 9]))))
-    assert objects.train.pictures[0].objects[0].box == (SIDE - 5, 0, 5, 5)
+    assert objects.train.images[0].objects[0].box == (SIDE - 5, 0, 5, 5)
 
 
-def test_without_masks_objects_need_none(tmp_path: Path) -> None:
+def test_masks_are_optional_for_boxes(tmp_path: Path) -> None:
     objects = load(coco_folder(tmp_path, changed(lambda d: d["annotations"][0].pop("segmentation"))), masks=False)
-    assert len(objects.train.pictures[0].objects) == 2
+    assert len(objects.train.images[0].objects) == 2
 
 
 REFUSED = [
@@ -140,24 +142,27 @@ REFUSED = [
     (lambda d: d["images"][1].update(file_name="gone.png"), r"gone.png \(image 2\) is missing in"),
     (lambda d: d["annotations"][2].update(bbox=[1, 2, 3]), "annotation 3 has the box"),
     (lambda d: d["annotations"][2].update(bbox=[1, 2, 3, float("nan")]), "annotation 3 has the box"),
-    (lambda d: d["annotations"][1]["segmentation"].update(size=[9, 9]), r"mask of annotation 2 is \[9, 9\].*but image 1 is \[64, 64\]"),
-    (lambda d: d["annotations"][1]["segmentation"].update(counts=[5, 4]), "runs of annotation 2 do not add up"),
+    (
+        lambda d: d["annotations"][1]["segmentation"].update(size=[9, 9]),
+        r"annotation 2 has a mask of \[9, 9\].*but image 1 is \[64, 64\]",
+    ),
+    (lambda d: d["annotations"][1]["segmentation"].update(counts=[5, 4]), "annotation 2 has runs that do not add up"),
     (lambda d: d["images"].append(dict(d["images"][0])), "two images have the same id"),
     (lambda d: d["images"][0].pop("height"), "lacks one of id, file_name, height and width"),
-    (lambda d: d["annotations"].clear(), "no object to learn from"),
+    (lambda d: d["annotations"].clear(), "no objects for training"),
     (lambda d: d.pop("categories"), "no list of categories"),
     (lambda d: d["categories"].clear(), "has no categories"),
 ]
 
 
 @pytest.mark.parametrize(("change", "sentence"), REFUSED)
-def test_what_cannot_be_right_is_refused_with_file_and_id(tmp_path: Path, change: Callable[..., object], sentence: str) -> None:
+def test_errors_name_file_and_id(tmp_path: Path, change: Callable[..., object], sentence: str) -> None:
     root = coco_folder(tmp_path, changed(change))
     with pytest.raises(UsageError, match=f"annotations_train.json.*{sentence}"):
         load(root)
 
 
-def test_a_category_of_validation_that_training_does_not_have_is_refused(tmp_path: Path) -> None:
+def test_a_category_only_in_validation_is_refused(tmp_path: Path) -> None:
     valid = document(3, first=6)
     valid["categories"].append({"id": 9, "name": "new"})
     with pytest.raises(UsageError, match=r"annotations_val.json: category 9 \(new\)"):
@@ -165,36 +170,36 @@ def test_a_category_of_validation_that_training_does_not_have_is_refused(tmp_pat
 
 
 @pytest.mark.parametrize(("content", "sentence"), [("{", "is not JSON"), ("[]", "is not in COCO's format")])
-def test_a_file_that_is_no_coco_file_is_refused(tmp_path: Path, content: str, sentence: str) -> None:
+def test_a_file_in_another_format_is_refused(tmp_path: Path, content: str, sentence: str) -> None:
     coco_folder(tmp_path)
     (tmp_path / "annotations_val.json").write_text(content)
     with pytest.raises(UsageError, match=sentence):
         load(tmp_path)
 
 
-def test_a_missing_file_is_named_with_the_key_that_names_another(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_names_the_key(tmp_path: Path) -> None:
     coco_folder(tmp_path)
     (tmp_path / "annotations_val.json").rename(tmp_path / "mine.json")
     with pytest.raises(UsageError, match=r"data.valid_annotations=FILE"):
         load(tmp_path)
     config = DataConfig(kind="coco", root=str(tmp_path), valid_annotations="mine.json")
-    assert len(load_coco(config, masks=True).valid.pictures) == 3
+    assert len(load_coco(config, masks=True).valid.images) == 3
 
 
-def test_a_picture_of_another_size_than_said_is_refused_when_it_is_read(tmp_path: Path) -> None:
+def test_an_image_whose_size_differs_from_its_annotations_is_refused(tmp_path: Path) -> None:
     objects = load(coco_folder(tmp_path))
     Image.new("RGB", (10, 12)).save(tmp_path / "images" / "1.png")
     with pytest.raises(UsageError, match=r"1.png \(image 1\) is 10×12, but its annotations say 64×64"):
         sample(dataset(objects))
 
 
-def test_an_unreadable_picture_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_an_unreadable_image_is_skipped_and_counted(tmp_path: Path) -> None:
     data = dataset(load(coco_folder(tmp_path)))
-    (tmp_path / "images" / "1.png").write_bytes(b"no picture")
+    (tmp_path / "images" / "1.png").write_bytes(b"not an image")
     assert (data[0, 0], data.skipped) == (None, 1)
 
 
-def test_compressed_runs_are_read_too(tmp_path: Path) -> None:
+def test_compressed_runs_are_read(tmp_path: Path) -> None:
     box = boxes_of(1)[3]
     compressed = encode_mask(decode_mask(runs(box), SIDE, SIDE).astype(bool))
     json.dumps(compressed)

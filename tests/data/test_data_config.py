@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from stepsnet.data.config import IMAGE_KINDS, TEXT_KINDS, DataConfig
 from stepsnet.data.images.augment import AugmentConfig
-from stepsnet.data.load import PICTURES, TEXTS
+from stepsnet.data.load import IMAGES, TEXTS, load_images, load_text
 from stepsnet.errors import UsageError
 
 
@@ -20,7 +21,7 @@ from stepsnet.errors import UsageError
         ({"kind": "image_folder", "crop_pct": 1.2}, "data.crop_pct is 1.2"),
     ],
 )
-def test_impossible_data_is_refused_with_its_key(changes: dict[str, Any], sentence: str) -> None:
+def test_the_error_for_invalid_data_settings_names_the_key(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         DataConfig(**changes)
 
@@ -35,10 +36,16 @@ def test_impossible_data_is_refused_with_its_key(changes: dict[str, Any], senten
         ({"randaugment": 11}, "augment.randaugment is 11"),
     ],
 )
-def test_impossible_augmentation_is_refused_with_its_key(changes: dict[str, Any], sentence: str) -> None:
+def test_the_error_for_invalid_augmentation_names_the_key(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         AugmentConfig(**changes)
 
 
 def test_every_kind_has_a_reader() -> None:
-    assert (set(PICTURES), set(TEXTS)) == (set(IMAGE_KINDS), set(TEXT_KINDS))
+    assert (set(IMAGES), set(TEXTS)) == (set(IMAGE_KINDS), set(TEXT_KINDS))
+
+
+@pytest.mark.parametrize(("kind", "load"), [("digits", load_images), ("python_docs", load_text)])
+def test_a_root_for_embedded_data_is_refused(kind: str, load: Callable[[DataConfig], object]) -> None:
+    with pytest.raises(UsageError, match=rf"data\.root=elsewhere has no effect: data\.kind={kind} needs no files"):
+        load(DataConfig(kind=kind, root="elsewhere"))

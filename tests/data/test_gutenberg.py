@@ -7,7 +7,7 @@ import pytest
 
 from stepsnet.data.config import DataConfig
 from stepsnet.data.load import load_text
-from stepsnet.data.text.gutenberg import OVERLAPS
+from stepsnet.data.text.corpora import GUTENBERG_OVERLAPS
 from stepsnet.data.text.windows import Text, TextStore
 from stepsnet.errors import UsageError
 
@@ -16,9 +16,9 @@ START = {"valid": 0, "test": 146930}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Texts whose overlap is written in é, two bytes each, and the rest in other letters."""
+    """Texts whose overlap consists of é, two bytes each, and the rest of other letters."""
     for part in ("valid", "test"):
-        start, stop = OVERLAPS[part]
+        start, stop = GUTENBERG_OVERLAPS[part]
         text = "a" * start + "é" * (stop - start) + "ü" * 100
         (tmp_path / f"gutenberg_{part}.txt.xz").write_bytes(lzma.compress(text.encode(), preset=0))
     (tmp_path / "gutenberg_train.txt.xz").write_bytes(lzma.compress(b"train " * 100))
@@ -34,7 +34,7 @@ def whole(store: TextStore) -> bytes:
 
 
 @pytest.mark.parametrize("part", ["valid", "test"])
-def test_the_characters_that_train_has_too_are_left_out(folder: Path, part: str) -> None:
+def test_the_overlap_with_train_is_left_out(folder: Path, part: str) -> None:
     text = load(folder, part)
     assert whole(text.valid) == b"a" * START[part] + "ü".encode() * 100
     assert whole(text.train) == b"train " * 100
@@ -44,27 +44,27 @@ def test_validation_is_the_default(folder: Path) -> None:
     assert whole(load(folder).valid) == whole(load(folder, "valid").valid)
 
 
-def test_a_missing_file_is_named(folder: Path) -> None:
+def test_the_error_names_a_missing_file(folder: Path) -> None:
     (folder / "gutenberg_valid.txt.xz").unlink()
     with pytest.raises(UsageError, match=r"gutenberg_valid\.txt\.xz"):
         load(folder)
 
 
-def test_a_damaged_file_is_named(folder: Path) -> None:
+def test_the_error_names_a_damaged_file(folder: Path) -> None:
     path = folder / "gutenberg_train.txt.xz"
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(UsageError, match=r"gutenberg_train\.txt\.xz cannot be read"):
         load(folder)
 
 
-def test_no_other_part_is_for_validation(folder: Path) -> None:
+def test_other_parts_are_refused_for_validation(folder: Path) -> None:
     with pytest.raises(UsageError, match=r"data\.valid is 'train'"):
         load(folder, "train")
 
 
 @pytest.mark.parametrize("missing", ["train", "valid"])
-def test_every_file_is_named_once(folder: Path, missing: str) -> None:
+def test_the_error_names_every_file_once(folder: Path, missing: str) -> None:
     (folder / f"gutenberg_{missing}.txt.xz").unlink()
-    with pytest.raises(UsageError, match=rf"gutenberg_{missing}\.txt\.xz, which is not there") as caught:
+    with pytest.raises(UsageError, match=rf"gutenberg_{missing}\.txt\.xz, which is missing") as caught:
         load(folder)
     assert [str(caught.value).count(f"gutenberg_{part}.txt.xz") for part in ("train", "valid", "test")] == [1, 1, 1]

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from stepsnet.data.config import DataConfig
-from stepsnet.data.images.datasets import FileSource, PictureDataset, Pictures
-from stepsnet.data.images.folders import load_image_folder, load_tiny_imagenet
+from stepsnet.data.images.datasets import FileSource, ImageDataset, LabelledImages
+from stepsnet.data.images.readers import load_image_folder, load_tiny_imagenet
 from stepsnet.errors import UsageError
 
-MakePicture = Callable[[Path], Path]
+MakeImage = Callable[[Path], Path]
 
 
-def folder(root: Path, **changes: object) -> Pictures:
+def folder(root: Path, **changes: object) -> LabelledImages:
     return load_image_folder(DataConfig(kind="image_folder", root=str(root), **changes))  # type: ignore[arg-type]
 
 
@@ -26,85 +26,87 @@ def names(source: object) -> list[str]:
 
 
 @pytest.fixture
-def split_folders(tmp_path: Path, make_picture: MakePicture) -> Path:
+def split_folders(tmp_path: Path, make_image: MakeImage) -> Path:
     for name in ("train/cat/1.jpg", "train/cat/deep/2.PNG", "train/dog/1.png", "val/cat/9.png", "val/dog/8.png"):
-        make_picture(tmp_path / name)
-    (tmp_path / "train/dog/notes.txt").write_text("no picture")
+        make_image(tmp_path / name)
+    (tmp_path / "train/dog/notes.txt").write_text("not an image")
     return tmp_path
 
 
-def test_classes_are_the_sorted_folders_and_pictures_are_found_at_any_depth(split_folders: Path) -> None:
-    pictures = folder(split_folders)
-    assert pictures.classes == ("cat", "dog")
-    assert names(pictures.train) == ["cat/1.jpg", "cat/deep/2.PNG", "dog/1.png"]
-    assert pictures.train.labels.tolist() == [0, 0, 1]
-    assert names(pictures.valid) == ["cat/9.png", "dog/8.png"]
+def test_classes_are_the_sorted_folders_and_images_are_found_at_any_depth(split_folders: Path) -> None:
+    loaded = folder(split_folders)
+    assert loaded.classes == ("cat", "dog")
+    assert names(loaded.train) == ["cat/1.jpg", "cat/deep/2.PNG", "dog/1.png"]
+    assert loaded.train.labels.tolist() == [0, 0, 1]
+    assert names(loaded.valid) == ["cat/9.png", "dog/8.png"]
 
 
-def test_validation_can_lie_elsewhere_and_leave_out_a_class(split_folders: Path, tmp_path: Path, make_picture: MakePicture) -> None:
-    make_picture(tmp_path / "elsewhere/dog/1.png")
-    pictures = folder(split_folders, valid=str(tmp_path / "elsewhere"))
-    assert pictures.valid.labels.tolist() == [1]
+def test_validation_can_be_elsewhere_and_lack_a_class(
+    split_folders: Path, tmp_path: Path, make_image: MakeImage
+) -> None:
+    make_image(tmp_path / "elsewhere/dog/1.png")
+    loaded = folder(split_folders, valid=str(tmp_path / "elsewhere"))
+    assert loaded.valid.labels.tolist() == [1]
 
 
-def test_without_a_split_a_part_of_each_class_is_set_aside(tmp_path: Path, make_picture: MakePicture) -> None:
+def test_without_a_split_a_part_of_each_class_is_for_validation(tmp_path: Path, make_image: MakeImage) -> None:
     for number in range(10):
-        make_picture(tmp_path / f"a/{number}.png")
-        make_picture(tmp_path / f"b/{number}.png")
-    pictures = folder(tmp_path, valid_fraction=0.2)
-    assert pictures.valid.labels.tolist() == [0, 0, 1, 1]
-    assert not set(names(pictures.train)) & set(names(pictures.valid))
-    assert len(pictures.train.labels) == 16
+        make_image(tmp_path / f"a/{number}.png")
+        make_image(tmp_path / f"b/{number}.png")
+    loaded = folder(tmp_path, valid_fraction=0.2)
+    assert loaded.valid.labels.tolist() == [0, 0, 1, 1]
+    assert not set(names(loaded.train)) & set(names(loaded.valid))
+    assert len(loaded.train.labels) == 16
 
 
-def test_an_empty_class_is_named_before_the_first_step(split_folders: Path) -> None:
+def test_the_error_names_an_empty_class(split_folders: Path) -> None:
     (split_folders / "train/emu").mkdir()
-    with pytest.raises(UsageError, match="train/emu has no pictures"):
+    with pytest.raises(UsageError, match="train/emu has no images"):
         folder(split_folders)
 
 
-def test_a_class_that_only_validation_has_is_named(split_folders: Path, make_picture: MakePicture) -> None:
-    make_picture(split_folders / "val/emu/1.png")
+def test_the_error_names_a_class_only_in_validation(split_folders: Path, make_image: MakeImage) -> None:
+    make_image(split_folders / "val/emu/1.png")
     with pytest.raises(UsageError, match="class 'emu'"):
         folder(split_folders)
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nowhere is not a folder"):
         folder(tmp_path / "nowhere")
 
 
-def test_a_folder_without_classes_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_folder_without_classes(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no folders"):
         folder(tmp_path)
 
 
-def test_a_missing_validation_folder_is_named(tmp_path: Path, make_picture: MakePicture) -> None:
-    make_picture(tmp_path / "train/a/1.png")
+def test_the_error_names_the_expected_validation_folders(tmp_path: Path, make_image: MakeImage) -> None:
+    make_image(tmp_path / "train/a/1.png")
     with pytest.raises(UsageError, match="none of val, valid"):
         folder(tmp_path)
 
 
-def test_one_picture_is_too_few_to_split(tmp_path: Path, make_picture: MakePicture) -> None:
-    make_picture(tmp_path / "a/only.png")
-    with pytest.raises(UsageError, match=r"only\.png has one picture"):
+def test_one_image_cannot_be_split(tmp_path: Path, make_image: MakeImage) -> None:
+    make_image(tmp_path / "a/only.png")
+    with pytest.raises(UsageError, match=r"only\.png has one image"):
         folder(tmp_path)
 
 
-def broken(root: Path, make_picture: MakePicture, *, strict: bool) -> PictureDataset:
-    """Three pictures: a good one, one cut off, and one that is no picture."""
-    make_picture(root / "a/0.png")
-    whole = make_picture(root / "a/1.png").read_bytes()
+def broken(root: Path, make_image: MakeImage, *, strict: bool) -> ImageDataset:
+    """Three files: an image, a truncated image, and no image."""
+    make_image(root / "a/0.png")
+    whole = make_image(root / "a/1.png").read_bytes()
     (root / "a/1.png").write_bytes(whole[: len(whole) // 2])
-    (root / "a/2.jpg").write_bytes(b"this is not a picture")
+    (root / "a/2.jpg").write_bytes(b"this is not an image")
     source = FileSource(root, [("a/0.png", 0), ("a/1.png", 0), ("a/2.jpg", 0)])
-    return PictureDataset(source, lambda picture, seed: picture, seed=0, strict=strict)
+    return ImageDataset(source, lambda image, seed: image, seed=0, strict=strict)
 
 
-def test_unreadable_pictures_are_named_counted_once_and_skipped(
-    tmp_path: Path, make_picture: MakePicture, caplog: pytest.LogCaptureFixture
+def test_unreadable_images_are_logged_once_counted_and_skipped(
+    tmp_path: Path, make_image: MakeImage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    dataset = broken(tmp_path, make_picture, strict=False)
+    dataset = broken(tmp_path, make_image, strict=False)
     with caplog.at_level(logging.WARNING, logger="stepsnet.data"):
         samples = [dataset[epoch, index] for epoch in (0, 1) for index in range(3)]
     assert [sample is None for sample in samples] == [False, True, True, False, True, True]
@@ -113,14 +115,14 @@ def test_unreadable_pictures_are_named_counted_once_and_skipped(
     assert len(caplog.records) == 2
 
 
-def test_an_unreadable_picture_stops_a_strict_run_with_its_path(tmp_path: Path, make_picture: MakePicture) -> None:
-    dataset = broken(tmp_path, make_picture, strict=True)
+def test_with_strict_an_unreadable_image_raises_an_error_with_its_path(tmp_path: Path, make_image: MakeImage) -> None:
+    dataset = broken(tmp_path, make_image, strict=True)
     with pytest.raises(UsageError, match=r"a/2\.jpg"):
         dataset[0, 2]
 
 
-def test_what_a_worker_skips_is_counted_in_the_process_that_trains(tmp_path: Path, make_picture: MakePicture) -> None:
-    dataset = broken(tmp_path, make_picture, strict=False)
+def test_images_skipped_by_a_worker_are_counted_in_the_main_process(tmp_path: Path, make_image: MakeImage) -> None:
+    dataset = broken(tmp_path, make_image, strict=False)
     worker = multiprocessing.get_context("fork").Process(target=dataset.__getitem__, args=((0, 1),))
     worker.start()
     worker.join()
@@ -128,21 +130,26 @@ def test_what_a_worker_skips_is_counted_in_the_process_that_trains(tmp_path: Pat
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, make_picture: MakePicture) -> Path:
+def tiny(tmp_path: Path, make_image: MakeImage) -> Path:
     root = tmp_path / "tiny-imagenet-200"
-    for name in ("train/n01/images/n01_0.JPEG", "train/n02/images/n02_0.JPEG", "val/images/val_0.JPEG", "val/images/val_1.JPEG"):
-        make_picture(root / name)
+    for name in (
+        "train/n01/images/n01_0.JPEG",
+        "train/n02/images/n02_0.JPEG",
+        "val/images/val_0.JPEG",
+        "val/images/val_1.JPEG",
+    ):
+        make_image(root / name)
     (root / "train/n01/n01_boxes.txt").write_text("n01_0.JPEG\t0\t0\t9\t9\n")
     (root / "val/val_annotations.txt").write_text("val_0.JPEG\tn02\t0\t0\t9\t9\nval_1.JPEG\tn01\t0\t0\t9\t9\n")
     return tmp_path
 
 
-def test_tiny_imagenet_takes_validation_classes_from_its_list(tiny: Path) -> None:
-    pictures = load_tiny_imagenet(DataConfig(kind="tiny_imagenet", root=str(tiny)))
-    assert pictures.classes == ("n01", "n02")
-    assert pictures.train.labels.tolist() == [0, 1]
-    assert pictures.valid.labels.tolist() == [1, 0]
-    assert pictures.valid.read(0).size == (24, 20)
+def test_tiny_imagenet_reads_validation_classes_from_its_list(tiny: Path) -> None:
+    loaded = load_tiny_imagenet(DataConfig(kind="tiny_imagenet", root=str(tiny)))
+    assert loaded.classes == ("n01", "n02")
+    assert loaded.train.labels.tolist() == [0, 1]
+    assert loaded.valid.labels.tolist() == [1, 0]
+    assert loaded.valid.read(0).size == (24, 20)
 
 
 def test_tiny_imagenet_names_the_line_of_an_unknown_class(tiny: Path) -> None:

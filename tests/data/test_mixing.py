@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from stepsnet.data.images.augment import AugmentConfig
-from stepsnet.data.images.mixing import BatchMixer
+from stepsnet.data.images.transforms import BatchMixer
 
 SIZE, CLASSES = 16, 6
-# Picture i is the constant i and has class i, so that pixels tell which picture they come from.
+# Image i has the constant value i and class i, so that pixels tell their image.
 IMAGES = torch.arange(4.0).view(4, 1, 1, 1).expand(4, 1, SIZE, SIZE).contiguous()
 TARGET = torch.arange(4)
 IDS = torch.tensor([40, 41, 42, 43])
@@ -18,7 +18,7 @@ def mix_batch(augment: AugmentConfig, step: int = 0, smoothing: float = 0.0, see
     return BatchMixer(augment, CLASSES, smoothing, seed)(IMAGES, TARGET, IDS, step)
 
 
-def test_mixup_mixes_pictures_and_targets_in_the_same_proportion() -> None:
+def test_mixup_mixes_images_and_targets_in_the_same_proportion() -> None:
     images, target = mix_batch(AugmentConfig(mixup=0.8))
     expected = (target * torch.arange(float(CLASSES))).sum(dim=1)
     assert torch.allclose(images[:, 0, 0, 0], expected, atol=1e-5)
@@ -26,10 +26,10 @@ def test_mixup_mixes_pictures_and_targets_in_the_same_proportion() -> None:
 
 
 @pytest.mark.parametrize("step", range(20))
-def test_cutmix_targets_are_the_share_of_pixels_even_where_the_box_was_cut_off(step: int) -> None:
+def test_cutmix_targets_are_the_share_of_pixels_also_for_a_clipped_box(step: int) -> None:
     images, target = mix_batch(AugmentConfig(cutmix=1.0), step)
-    for picture, soft in zip(images, target, strict=True):
-        share = torch.bincount(picture.flatten().long(), minlength=CLASSES) / SIZE**2
+    for image, soft in zip(images, target, strict=True):
+        share = torch.bincount(image.flatten().long(), minlength=CLASSES) / SIZE**2
         assert torch.allclose(share, soft, atol=1e-6)
 
 
@@ -42,7 +42,7 @@ def test_smoothing_is_spread_over_all_classes() -> None:
     assert torch.allclose(smooth, plain * 0.88 + 0.02)
 
 
-def test_the_mixture_depends_on_seed_step_and_first_id_alone() -> None:
+def test_mixing_depends_only_on_seed_step_and_first_id() -> None:
     both = AugmentConfig(mixup=0.8, cutmix=1.0)
     first = mix_batch(both, step=3)
     torch.rand(5)
@@ -52,24 +52,24 @@ def test_the_mixture_depends_on_seed_step_and_first_id_alone() -> None:
     assert not torch.equal(BatchMixer(both, CLASSES, 0.0, 0)(IMAGES, TARGET, IDS + 1, 3)[1], first[1])
 
 
-def test_both_take_turns_as_often_as_asked() -> None:
+def test_mixup_and_cutmix_alternate_with_the_given_probability() -> None:
     augment = AugmentConfig(mixup=0.8, cutmix=1.0, mix_switch=0.25)
     cut = sum(bool((images == images.round()).all()) for images, _ in (mix_batch(augment, step) for step in range(400)))
     assert 70 < cut < 130
 
 
-def test_a_batch_is_left_alone_as_often_as_asked() -> None:
+def test_a_batch_is_mixed_with_the_given_probability() -> None:
     untouched = sum(mix_batch(AugmentConfig(mixup=0.8, mix_prob=0.3), step)[1] is TARGET for step in range(400))
     assert 240 < untouched < 320
 
 
-def test_without_mixing_the_batch_passes_untouched() -> None:
+def test_without_mixing_the_batch_is_unchanged() -> None:
     images, target = mix_batch(AugmentConfig())
     assert images is IMAGES
     assert target is TARGET
 
 
-def test_mixing_leaves_torchs_own_random_numbers_alone() -> None:
+def test_mixing_does_not_change_torchs_random_state() -> None:
     state = torch.get_rng_state()
     mix_batch(AugmentConfig(mixup=0.8, cutmix=1.0))
     assert torch.equal(torch.get_rng_state(), state)

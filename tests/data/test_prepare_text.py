@@ -18,8 +18,7 @@ from stepsnet.data.config import DataConfig
 from stepsnet.data.load import load_text
 from stepsnet.data.text import prepare as prepare_module
 from stepsnet.data.text import sources as sources_module
-from stepsnet.data.text.bpe import Sample
-from stepsnet.data.text.prepare import Request, prepare
+from stepsnet.data.text.prepare import Request, UnitSample, prepare
 from stepsnet.data.text.sources import Piece, Unit, find_sources
 from stepsnet.data.text.tokens import Manifest, open_part, read_manifest
 from stepsnet.data.text.vocabulary import BpeVocabulary
@@ -45,7 +44,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def request(folder: Path, out: str = "out", **changes: Any) -> Request:
-    return Request(**{"out": folder / out, "sources": find_sources([str(folder / "raw")]), "vocabulary": 400, "sample_mb": 1, **changes})
+    return Request(
+        **{
+            "out": folder / out,
+            "sources": find_sources([str(folder / "raw")]),
+            "vocabulary": 400,
+            "sample_mb": 1,
+            **changes,
+        }
+    )
 
 
 def tokens_of(folder: Path, manifest: Manifest, part: str) -> list[int]:
@@ -53,10 +60,14 @@ def tokens_of(folder: Path, manifest: Manifest, part: str) -> list[int]:
     return store.read(0, len(store)).tolist()
 
 
-def test_the_tokens_are_those_of_each_whole_document_with_a_separator_behind(folder: Path) -> None:
+def test_tokens_are_those_of_whole_documents_each_with_a_separator(folder: Path) -> None:
     manifest = prepare(request(folder))
     vocabulary = BpeVocabulary.load(folder / "out" / "tokenizer.json")
-    expected = [token for seed, count in ((1, 2000), (2, 1500)) for token in (*vocabulary.encode(words(count, seed)), vocabulary.separator)]
+    expected = [
+        token
+        for seed, count in ((1, 2000), (2, 1500))
+        for token in (*vocabulary.encode(words(count, seed)), vocabulary.separator)
+    ]
     assert tokens_of(folder / "out", manifest, "train") == expected
     assert vocabulary.decode(tokens_of(folder / "out", manifest, "valid")) == words(400, 3).encode()
 
@@ -66,7 +77,12 @@ def test_the_manifest_counts_and_hashes(folder: Path) -> None:
 
     manifest = prepare(request(folder))
     part, text = manifest.parts["valid"], words(400, 3).encode()
-    assert (part.bytes, part.words, part.documents, part.sha256) == (len(text), len(text.split()), 1, hashlib.sha256(text).hexdigest())
+    assert (part.bytes, part.words, part.documents, part.sha256) == (
+        len(text),
+        len(text.split()),
+        1,
+        hashlib.sha256(text).hexdigest(),
+    )
     assert manifest.sources == {"train": ["a.txt", "b.txt.xz"], "valid": ["books_valid.txt"]}
     assert (manifest.dtype, manifest.vocabulary) == ("uint16", 400)
     assert manifest == read_manifest(folder / "out")
@@ -88,7 +104,7 @@ class StopError(Exception):
 
 @contextmanager
 def stopping(after: int) -> Iterator[Any]:
-    """A progress bar that ends everything after some units of encoding."""
+    """A progress bar that raises an error after some units of encoding."""
 
     class Bar:
         def __init__(self, left: float) -> None:
@@ -107,26 +123,26 @@ def stopping(after: int) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("after", [0, 1, 4, 5, 17, 37])
-def test_stopped_at_any_place_it_goes_on_to_the_same_files(folder: Path, after: int) -> None:
+def test_an_interrupted_preparation_continues_to_the_same_files(folder: Path, after: int) -> None:
     prepare(request(folder, "whole"))
     with stopping(after) as watch, pytest.raises(StopError):
         prepare(request(folder), watch)
     assert (folder / "out" / "preparation.json").is_file()
-    with stopping(after + 3) as watch, pytest.raises(StopError):  # stopped once more, a little later
+    with stopping(after + 3) as watch, pytest.raises(StopError):  # stopped again, a little later
         prepare(request(folder), watch)
     prepare(request(folder))
     assert content(folder / "out") == content(folder / "whole")
 
 
 def lives(pid: str) -> bool:
-    """A process that has ended may still be listed, as a zombie, until its new parent takes note."""
+    """A process that has ended may still be listed as a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
 
-def test_killed_it_leaves_no_process_behind_and_goes_on(folder: Path) -> None:
+def test_a_killed_preparation_leaves_no_process_and_continues(folder: Path) -> None:
     prepare(request(folder, "whole", workers=2))
     program = (
         "import os, signal, sys\n"
@@ -160,19 +176,17 @@ def test_killed_it_leaves_no_process_behind_and_goes_on(folder: Path) -> None:
     assert content(folder / "out") == content(folder / "whole")
 
 
-def test_what_is_encoded_is_not_encoded_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stepsnet.data.text import bpe
-
+def test_encoded_units_are_not_encoded_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with stopping(40) as watch, pytest.raises(StopError):
         prepare(request(folder), watch)
     encoded: list[Unit] = []
-    encode = bpe.UnitEncoder.__call__
+    encode = prepare_module.UnitEncoder.__call__
 
-    def counted(self: bpe.UnitEncoder, unit: Unit) -> Any:
+    def counted(self: prepare_module.UnitEncoder, unit: Unit) -> Any:
         encoded.append(unit)
         return encode(self, unit)
 
-    monkeypatch.setattr(bpe.UnitEncoder, "__call__", counted)
+    monkeypatch.setattr(prepare_module.UnitEncoder, "__call__", counted)
     trained: list[int] = []
     monkeypatch.setattr(prepare_module, "train_bpe", lambda *_: trained.append(1))
     prepare(request(folder))
@@ -181,14 +195,14 @@ def test_what_is_encoded_is_not_encoded_again(folder: Path, monkeypatch: pytest.
     assert 0 < sum(len(piece.text) for unit in encoded for piece in unit) < 0.7 * (done["parts"]["train"]["bytes"])
 
 
-def test_asking_again_finds_it_done(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_call_does_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = prepare(request(folder))
-    monkeypatch.setattr(prepare_module, "units", None)  # nothing is read any more
+    monkeypatch.setattr(prepare_module, "units", None)  # nothing may be read
     assert prepare(request(folder)) == first
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_another_request_does_not_overwrite(folder: Path, finished: bool) -> None:
+def test_other_arguments_do_not_overwrite(folder: Path, finished: bool) -> None:
     if finished:
         prepare(request(folder))
     else:
@@ -198,14 +212,14 @@ def test_another_request_does_not_overwrite(folder: Path, finished: bool) -> Non
         prepare(request(folder, vocabulary=300))
 
 
-def test_strict_stops_before_anything_is_encoded(folder: Path) -> None:
+def test_strict_raises_before_anything_is_encoded(folder: Path) -> None:
     (folder / "raw" / "c.txt").write_bytes(b"good \xff bad")
     with pytest.raises(UsageError, match=r"c\.txt: byte 0xff at offset 5 of the text is not UTF-8; --errors replace"):
         prepare(request(folder))
     assert not (folder / "out" / "train.bin").exists()
 
 
-def test_replace_goes_on_and_says_so(folder: Path) -> None:
+def test_replace_continues_and_records_the_damage(folder: Path) -> None:
     (folder / "raw" / "c.txt").write_bytes(b"good \xff bad")
     packed = lzma.compress(words(4000, 5).encode())
     (folder / "raw" / "d.txt.xz").write_bytes(packed[: len(packed) - 40])
@@ -215,7 +229,7 @@ def test_replace_goes_on_and_says_so(folder: Path) -> None:
     assert "good � bad".encode() in vocabulary.decode(tokens_of(folder / "out", manifest, "train"))
 
 
-def test_a_tokenizer_can_be_brought_along(folder: Path) -> None:
+def test_a_given_tokenizer_is_used(folder: Path) -> None:
     first = prepare(request(folder))
     second = prepare(request(folder, "other", tokenizer=folder / "out" / "tokenizer.json", errors="replace"))
     assert first.tokenizer_sha256 == second.tokenizer_sha256
@@ -229,8 +243,8 @@ def test_many_tokens_need_four_bytes(folder: Path, monkeypatch: pytest.MonkeyPat
     assert tokens_of(folder / "out", small, "train") == tokens_of(folder / "large", large, "train")
 
 
-def test_the_sample_is_bounded_and_drawn_from_everywhere() -> None:
-    sample = Sample(10 * sources_module.UNIT)
+def test_the_sample_is_bounded_and_uniform() -> None:
+    sample = UnitSample(10 * sources_module.UNIT)
     for number in range(1000):
         sample.add([Piece(str(number), True)])
     drawn = sorted(int(text) for text in sample.texts())
@@ -243,14 +257,14 @@ def load(folder: Path, **changes: Any) -> Any:
     return load_text(DataConfig(kind="tokens", root=str(folder / "out"), seq_len=16, **changes))
 
 
-def test_training_reads_what_was_prepared(folder: Path) -> None:
+def test_training_reads_prepared_text(folder: Path) -> None:
     manifest = prepare(request(folder))
     text = load(folder)
     assert (len(text.train), len(text.valid)) == (manifest.parts["train"].tokens, manifest.parts["valid"].tokens)
     assert len(text.vocabulary.pieces) == 400
 
 
-def test_without_a_validation_part_the_end_of_train_is_taken(folder: Path) -> None:
+def test_without_a_validation_part_the_end_of_train_is_used(folder: Path) -> None:
     (folder / "raw" / "books_valid.txt").unlink()
     total = prepare(request(folder)).parts["train"].tokens
     text = load(folder, valid_fraction=0.25)
@@ -265,12 +279,15 @@ def test_without_a_validation_part_the_end_of_train_is_taken(folder: Path) -> No
         (lambda out: (out / "train.bin").unlink(), r"train\.bin has 0 bytes"),
         (lambda out: (out / "manifest.json").write_text("{}"), r"manifest\.json is damaged"),
         (lambda out: (out / "manifest.json").unlink(), "is not a prepared text"),
-        (lambda out: (out / "manifest.json").write_text('{"format": 99}'), "written by a newer stepsnet"),
-        (lambda out: (out / "tokenizer.json").write_text((out / "tokenizer.json").read_text() + " "), "is not the tokenizer that wrote"),
+        (lambda out: (out / "manifest.json").write_text('{"format": 99}'), "from a newer stepsnet"),
+        (
+            lambda out: (out / "tokenizer.json").write_text((out / "tokenizer.json").read_text() + " "),
+            "is not the tokenizer of the tokens",
+        ),
         (lambda out: (out / "tokenizer.json").unlink(), "there is no tokenizer"),
     ],
 )
-def test_a_damaged_folder_is_found_before_training(folder: Path, damage: Any, sentence: str) -> None:
+def test_a_damaged_folder_is_refused(folder: Path, damage: Any, sentence: str) -> None:
     prepare(request(folder))
     damage(folder / "out")
     with pytest.raises(UsageError, match=sentence):
@@ -278,6 +295,33 @@ def test_a_damaged_folder_is_found_before_training(folder: Path, damage: Any, se
 
 
 @pytest.mark.parametrize("root", ["", "nowhere"])
-def test_a_missing_folder_is_a_sentence(root: str) -> None:
+def test_a_missing_folder_is_refused(root: str) -> None:
     with pytest.raises(UsageError, match="prepare-text"):
         load_text(DataConfig(kind="tokens", root=root))
+
+
+def test_text_files_of_a_prepared_folder_are_not_read_as_bytes(folder: Path) -> None:
+    """`train language data.root=FOLDER` takes the tokens of a prepared folder, not the bytes of its files."""
+    prepare(request(folder))
+    text = load_text(DataConfig(kind="text", root=str(folder / "out"), seq_len=4))
+    assert text.vocabulary.unit == "tokens"
+    assert len(text.train) == read_manifest(folder / "out").parts["train"].tokens
+
+
+def test_an_unfinished_preparation_is_refused_as_text(folder: Path) -> None:
+    prepare(request(folder))
+    (folder / "out" / "manifest.json").rename(folder / "out" / "preparation.json")
+    with pytest.raises(UsageError, match="is an unfinished preparation"):
+        load_text(DataConfig(kind="text", root=str(folder / "out"), seq_len=4))
+
+
+def test_a_prepared_folder_as_validation_of_text_files_is_refused(folder: Path) -> None:
+    prepare(request(folder))
+    with pytest.raises(UsageError, match=r"is a prepared text, but data\.root="):
+        load_text(DataConfig(kind="text", root=str(folder / "raw" / "a.txt"), valid=str(folder / "out"), seq_len=4))
+
+
+def test_another_manifest_does_not_make_a_prepared_folder(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"name": "my books"}')
+    (tmp_path / "a.txt").write_text("some text " * 20)
+    assert load_text(DataConfig(kind="text", root=str(tmp_path), seq_len=4)).vocabulary.unit == "bytes"

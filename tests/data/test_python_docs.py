@@ -8,7 +8,7 @@ import pytest
 
 from stepsnet.data.config import DataConfig
 from stepsnet.data.load import load_text
-from stepsnet.data.text import python_docs
+from stepsnet.data.text import corpora
 from stepsnet.data.text.windows import TextStore
 from stepsnet.errors import UsageError
 
@@ -34,31 +34,34 @@ def bare():
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A Python whose standard library is made of a few files, without topics."""
+    """A Python whose standard library has a few files and no topics."""
     (tmp_path / "test").mkdir()
     (tmp_path / "mod.py").write_text(MODULE)
     (tmp_path / "other.py").write_text('"Said twice in the library."\n')
     (tmp_path / "broken.py").write_text("def (:\n")
     (tmp_path / "test/test_x.py").write_text('"Not wanted."\n')
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
-    monkeypatch.setattr(python_docs, "_topics", lambda: iter([("topic LOOPING", ["About loops."])]))
-    python_docs._documents.cache_clear()
+    monkeypatch.setattr(corpora, "_topics", lambda: iter([("topic LOOPING", ["About loops."])]))
+    corpora._documents.cache_clear()
     yield tmp_path
-    python_docs._documents.cache_clear()
+    corpora._documents.cache_clear()
 
 
-def test_strings_are_found_in_order_without_importing_and_kept_once(library: Path) -> None:
-    assert dict(python_docs._documents()) == {
-        "mod.py": ("About the module.\n\nAbout the class.\n\nAbout the method.\n\nAbout the function.\n\nSaid twice in the library.\n\n\n"),
+def test_docstrings_are_read_in_order_without_imports_and_kept_once(library: Path) -> None:
+    assert dict(corpora._documents()) == {
+        "mod.py": (
+            "About the module.\n\nAbout the class.\n\nAbout the method.\n\nAbout the function.\n\n"
+            "Said twice in the library.\n\n\n"
+        ),
         "topic LOOPING": "About loops.\n\n\n",
     }
 
 
-def test_a_python_without_sources_is_told(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_sources_is_refused(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in library.glob("*.py"):
         path.unlink()
-    monkeypatch.setattr(python_docs, "_topics", lambda: iter([]))
-    with pytest.raises(UsageError, match="without the sources"):
+    monkeypatch.setattr(corpora, "_topics", lambda: iter([]))
+    with pytest.raises(UsageError, match="has no sources"):
         load_text(DataConfig(kind="python_docs"))
 
 

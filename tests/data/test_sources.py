@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsnet.data.text import sources
-from stepsnet.data.text.bpe import train_bpe
-from stepsnet.data.text.sources import FileSource, Piece, RowSource, find_sources, part_in_name, units
-from stepsnet.data.text.unpack import Problems
+from stepsnet.data.text.prepare import train_bpe
+from stepsnet.data.text.sources import DatasetRows, Piece, Problems, TextFile, find_sources, part_in_name, units
 from stepsnet.data.text.vocabulary import BpeVocabulary
 from stepsnet.errors import UsageError
 
@@ -23,7 +22,7 @@ def texts(found: list[Any], errors: str = "strict") -> list[Piece]:
 
 
 @given(st.text(alphabet="ab '1.\n \t\u00a0\u2003é", max_size=200), st.integers(1, 12))
-def test_tokens_of_the_pieces_are_the_tokens_of_the_whole(text: str, unit: int) -> None:
+def test_tokens_of_pieces_equal_tokens_of_the_whole_text(text: str, unit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sources, "UNIT", unit)
         pieces = list(sources._cut([Piece(text, True)]))
@@ -31,7 +30,7 @@ def test_tokens_of_the_pieces_are_the_tokens_of_the_whole(text: str, unit: int) 
     assert [token for piece in pieces for token in BPE.encode(piece.text)] == BPE.encode(text)
 
 
-def test_text_without_white_space_is_cut_all_the_same() -> None:
+def test_text_without_white_space_is_cut() -> None:
     pieces = list(sources._cut([Piece("x" * 70_000, False)] * 10 + [Piece("", True)]))
     assert max(len(piece.text) for piece in pieces) <= 1 << 18
     assert "".join(piece.text for piece in pieces) == "x" * 700_000
@@ -55,11 +54,12 @@ def test_characters_can_be_left_out_across_blocks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("wiki.train.raw", "train"), ("wiki.valid.raw", "valid"), ("wiki.test.tokens", "test"), ("books_dev.txt.xz", "valid"),
-        ("validation", "valid"), ("latest.txt", "train"), ("contest_notes.txt", "train"), ("book.txt", "train"), ("TEST.md", "test"),
+        ("wiki.train.raw", "train"), ("wiki.valid.raw", "valid"), ("wiki.test.tokens", "test"),
+        ("books_dev.txt.xz", "valid"), ("validation", "valid"), ("latest.txt", "train"),
+        ("contest_notes.txt", "train"), ("book.txt", "train"), ("TEST.md", "test"),
     ],
 )  # fmt: skip
-def test_a_name_says_where_its_text_belongs(name: str, part: str) -> None:
+def test_names_decide_the_part(name: str, part: str) -> None:
     assert part_in_name(name) == part
 
 
@@ -67,17 +67,25 @@ def test_wikitexts_raw_files_are_recognised_in_their_folder(tmp_path: Path) -> N
     for name in ("wiki.test.raw", "wiki.train.raw", "wiki.valid.raw"):
         (tmp_path / name).write_text(f" = {name} = \n")
     found = find_sources([str(tmp_path)])
-    assert [(source.part, source.name) for source in found] == [(p, f"wiki.{p}.raw") for p in ("train", "valid", "test")]
+    assert [(source.part, source.name) for source in found] == [
+        (p, f"wiki.{p}.raw") for p in ("train", "valid", "test")
+    ]
 
 
 def test_explicit_parts_override_names(tmp_path: Path) -> None:
     for name in ("one.txt", "two.txt", "train.txt"):
         (tmp_path / name).write_text(name)
-    found = find_sources([str(tmp_path / "one.txt")], valid=[str(tmp_path / "train.txt")], test=[str(tmp_path / "two.txt")])
-    assert {source.name: source.part for source in found} == {"one.txt": "train", "train.txt": "valid", "two.txt": "test"}
+    found = find_sources(
+        [str(tmp_path / "one.txt")], valid=[str(tmp_path / "train.txt")], test=[str(tmp_path / "two.txt")]
+    )
+    assert {source.name: source.part for source in found} == {
+        "one.txt": "train",
+        "train.txt": "valid",
+        "two.txt": "test",
+    }
 
 
-LINES = ["", " = Title = \n", "", " A line . \n", " Another . \n"]  # rows as Salesforce/wikitext has them
+LINES = ["", " = Title = \n", "", " A line . \n", " Another . \n"]  # rows as in Salesforce/wikitext
 
 
 def test_a_data_set_saved_on_disk_is_recognised(tmp_path: Path) -> None:
@@ -88,11 +96,14 @@ def test_a_data_set_saved_on_disk_is_recognised(tmp_path: Path) -> None:
     assert texts(found[:1]) == [Piece("".join(LINES), True)]
 
 
-def test_rows_that_are_no_lines_are_documents() -> None:
-    assert texts([RowSource("set", "train", [{"text": "one"}, {"text": "two"}])]) == [Piece("one", True), Piece("two", True)]
+def test_rows_that_are_not_lines_are_documents() -> None:
+    assert texts([DatasetRows("set", "train", [{"text": "one"}, {"text": "two"}])]) == [
+        Piece("one", True),
+        Piece("two", True),
+    ]
 
 
-def test_a_name_on_the_hub_streams_its_usual_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_data_set_streams_its_default_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
     def load(name: str, config: str | None, *, streaming: bool) -> datasets.IterableDatasetDict:
@@ -103,23 +114,26 @@ def test_a_name_on_the_hub_streams_its_usual_configuration(monkeypatch: pytest.M
     monkeypatch.setattr(datasets, "load_dataset", load)
     found = find_sources(["Salesforce/wikitext"])
     find_sources(["Salesforce/wikitext:wikitext-2-raw-v1"])
-    assert asked == [("Salesforce/wikitext", "wikitext-103-raw-v1", True), ("Salesforce/wikitext", "wikitext-2-raw-v1", True)]
+    assert asked == [
+        ("Salesforce/wikitext", "wikitext-103-raw-v1", True),
+        ("Salesforce/wikitext", "wikitext-2-raw-v1", True),
+    ]
     assert [source.part for source in found] == ["train", "valid"]
     assert "".join(piece.text for piece in texts(found[:1])) == "".join(LINES)
 
 
-def test_a_hub_that_does_not_answer_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_raises_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*_: Any, **__: Any) -> None:
         raise ConnectionError("no route")
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    with pytest.raises(UsageError, match=r"Salesforce/wikitext could not be fetched: no route\."):
+    with pytest.raises(UsageError, match=r"Salesforce/wikitext could not be downloaded: no route\."):
         find_sources(["Salesforce/wikitext"])
 
 
-def test_a_missing_column_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_missing_column(tmp_path: Path) -> None:
     datasets.Dataset.from_dict({"content": ["x"]}).save_to_disk(str(tmp_path / "set"))
-    with pytest.raises(UsageError, match="no column 'text', but content"):
+    with pytest.raises(UsageError, match="no column 'text', only content"):
         find_sources([str(tmp_path / "set")])
     assert texts(find_sources([str(tmp_path / "set")], column="content")) == [Piece("x", True)]
 
@@ -130,10 +144,12 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
         ({"names": ["nowhere.txt"]}, "nowhere.txt is neither a file"),
         ({"names": ["test.txt"]}, "there is no training text"),
         ({"names": ["train.txt"], "left_out": ["train.txt:5-5"]}, "not FILE:START-STOP"),
-        ({"names": ["train.txt"], "left_out": ["other.txt:0-5"]}, "names other.txt, which is not among the files"),
+        ({"names": ["train.txt"], "left_out": ["other.txt:0-5"]}, "has other.txt, which is not one of the files"),
     ],
 )
-def test_words_that_mean_nothing_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Any, sentence: str) -> None:
+def test_invalid_arguments_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Any, sentence: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("train.txt", "test.txt"):
         Path(name).write_text("text")
@@ -144,6 +160,6 @@ def test_words_that_mean_nothing_are_refused(tmp_path: Path, monkeypatch: pytest
 def test_a_changed_file_is_another_source(tmp_path: Path) -> None:
     path = tmp_path / "t.txt"
     path.write_text("one")
-    before = FileSource(path, "train").identity()
+    before = TextFile(path, "train").identity()
     path.write_text("three")
-    assert FileSource(path, "train").identity() != before
+    assert TextFile(path, "train").identity() != before

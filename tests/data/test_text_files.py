@@ -31,7 +31,7 @@ def whole(part: TextStore) -> bytes:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=5), st.data())
-def test_a_store_reads_as_its_pieces_joined(pieces: list[bytes], data: st.DataObject) -> None:
+def test_a_store_reads_like_its_concatenated_pieces(pieces: list[bytes], data: st.DataObject) -> None:
     joined = b"".join(pieces)
     first, start, stop, last = sorted(data.draw(st.tuples(*[st.integers(0, len(joined))] * 4)))
     if start < stop:
@@ -86,14 +86,14 @@ def test_a_folder_is_read_in_order_of_names_without_hidden_files(tmp_path: Path)
     assert whole(some.train) + whole(some.valid) == b"first! second, "
 
 
-def test_validation_can_lie_in_its_own_file(tmp_path: Path) -> None:
+def test_validation_can_be_another_file(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_bytes(b"t" * 20)
     (tmp_path / "valid.txt").write_bytes(b"v" * 10)
     text = load(tmp_path / "train.txt", valid=str(tmp_path / "valid.txt"))
     assert (whole(text.train), whole(text.valid)) == (b"t" * 20, b"v" * 10)
 
 
-def test_a_large_file_stays_on_disk_and_travels_as_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_mapped_and_pickled_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_module, "MAPPED_FROM", 1000)
     (tmp_path / "large.txt").write_bytes(b"0123456789" * 1000)
     text = load(tmp_path / "large.txt")
@@ -103,7 +103,7 @@ def test_a_large_file_stays_on_disk_and_travels_as_its_name(tmp_path: Path, monk
     assert whole(pickle.loads(packed)) == b"0123456789" * 900
 
 
-def test_a_file_that_is_not_text_is_named_and_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_is_not_text_is_logged_and_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "good.txt").write_bytes(b"x" * 30)
     (tmp_path / "bad.bin").write_bytes(b"\0\1\2")
     (tmp_path / "cut.xz").write_bytes(lzma.compress(b"text" * 99)[:-8])
@@ -113,7 +113,7 @@ def test_a_file_that_is_not_text_is_named_and_skipped(tmp_path: Path, caplog: py
     assert ["bad.bin" in caplog.text, "cut.xz" in caplog.text] == [True, True]
 
 
-def test_a_file_that_is_not_text_stops_a_strict_run(tmp_path: Path) -> None:
+def test_with_strict_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "good.txt").write_bytes(b"x" * 30)
     (tmp_path / "bad.bin").write_bytes(b"\0\1\2")
     with pytest.raises(UsageError, match=r"bad\.bin"):
@@ -122,31 +122,31 @@ def test_a_file_that_is_not_text_stops_a_strict_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
-    [(b"", "it is empty"), (b"short", "too short for data.seq_len=4"), (b"\0binary", "zero bytes")],
+    [(b"", "it is empty"), (b"short", "not enough for data.seq_len=4"), (b"\0binary", "zero bytes")],
 )
-def test_useless_text_is_found_before_the_first_step(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_text_that_cannot_be_used_is_refused(tmp_path: Path, content: bytes, sentence: str) -> None:
     (tmp_path / "t.txt").write_bytes(content)
     with pytest.raises(UsageError, match=sentence):
         load(tmp_path / "t.txt")
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nowhere\.txt does not exist"):
         load(tmp_path / "nowhere.txt")
 
 
-def test_an_empty_folder_is_named(tmp_path: Path) -> None:
+def test_the_error_names_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no readable text files"):
         load(tmp_path)
 
 
-def test_no_root_at_all_says_what_to_give() -> None:
+def test_the_error_for_no_root_says_what_is_expected() -> None:
     with pytest.raises(UsageError, match=r"data\.root is missing"):
         load("")
 
 
 @given(st.integers(2, 40), st.integers(1, 8), st.data())
-def test_sliding_windows_count_every_target_once_and_give_it_context(size: int, seq_len: int, data: st.DataObject) -> None:
+def test_sliding_windows_count_every_target_once_with_context(size: int, seq_len: int, data: st.DataObject) -> None:
     stride = data.draw(st.integers(1, seq_len))
     windows = ValidWindows(store(bytes(range(size))), seq_len, stride)
     counted = []
@@ -158,7 +158,7 @@ def test_sliding_windows_count_every_target_once_and_give_it_context(size: int, 
     assert counted == list(range(1, size))
 
 
-def test_a_limit_takes_windows_evenly_spread() -> None:
+def test_a_limit_takes_evenly_spread_windows() -> None:
     windows = ValidWindows(store(bytes(range(201))), 2, limit=4)
     assert [int(windows[0, index].window[0]) for index in range(len(windows))] == [0, 50, 100, 150]
     assert len(ValidWindows(store(b"abc"), 2, limit=4)) == 1

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stepsnet.data.config import DataConfig
-from stepsnet.data.text.bpe import train_bpe
+from stepsnet.data.text.prepare import train_bpe
 from stepsnet.data.text.vocabulary import BpeVocabulary, ByteVocabulary, Vocabulary
 from stepsnet.data.text.windows import Text, TextStore
 from stepsnet.tasks.base import Task
-from stepsnet.tasks.language import Language, Spelling
+from stepsnet.tasks.language import Language, TokenSizes
 
 
 def make(train: bytes = b"abcdefghijklmnop", valid: bytes = b"ABCDEFGHIJ", seed: int = 0) -> Language:
@@ -23,7 +23,7 @@ def make(train: bytes = b"abcdefghijklmnop", valid: bytes = b"ABCDEFGHIJ", seed:
 
 
 class Table(nn.Module):
-    """The next byte's logits from the byte alone."""
+    """Logits of the next byte from the current byte only."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Table(nn.Module):
         return self.table(tokens)
 
 
-def test_it_is_a_task() -> None:
+def test_it_implements_the_task_protocol() -> None:
     task: Task = make()
     assert (task.name, task.unit, task.headline, task.higher_is_better) == ("language", "tokens", "loss", False)
     assert task.model_kwargs() == {"vocab_size": 256, "seq_len": 4}
@@ -58,7 +58,7 @@ def test_the_loss_is_the_mean_over_bytes() -> None:
     assert torch.allclose(task.loss(model, batch), expected)
 
 
-def test_evaluation_counts_each_byte_once_whatever_the_batches() -> None:
+def test_evaluation_counts_each_byte_once_for_every_batch_size() -> None:
     task, model = make(), Table()
     totals: dict[str, float] = {}
     for indices in ((0,), (1, 2)):
@@ -74,11 +74,14 @@ def test_evaluation_counts_each_byte_once_whatever_the_batches() -> None:
     assert metrics["perplexity_per_token"] == pytest.approx(math.exp(expected), rel=1e-5)
 
 
-def test_a_diverged_model_still_has_a_summary() -> None:
-    assert make().summary({"loss_sum": 5000.0, "count": 2.0, "bytes": 2.0, "words": 1.0})["perplexity_per_token"] == math.inf
+def test_a_diverged_model_has_a_summary() -> None:
+    assert (
+        make().summary({"loss_sum": 5000.0, "count": 2.0, "bytes": 2.0, "words": 1.0})["perplexity_per_token"]
+        == math.inf
+    )
 
 
-def test_a_task_can_be_sent_to_a_loader_worker() -> None:
+def test_a_task_can_be_pickled_for_loader_workers() -> None:
     task = make()
     copy = pickle.loads(pickle.dumps(task))
     assert torch.equal(copy.collate([copy.train[2, 1]])["tokens"], task.collate([task.train[2, 1]])["tokens"])
@@ -106,16 +109,16 @@ VOCABULARIES = [ByteVocabulary(), BpeVocabulary(train_bpe([WORDS.decode() * 9], 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=["bytes", "bpe"])
 @pytest.mark.parametrize("stride", [0, 1, 4])
-def test_bytes_and_words_are_counted_whatever_the_tokens_and_windows(vocabulary: Vocabulary, stride: int) -> None:
+def test_bytes_and_words_do_not_depend_on_tokens_and_windows(vocabulary: Vocabulary, stride: int) -> None:
     task = with_vocabulary(vocabulary, stride=stride)
     totals = totals_of(task, Uniform(len(vocabulary.pieces)))
-    first = len(vocabulary.pieces[vocabulary.encode(WORDS.decode())[0]])  # the first token is nobody's target
+    first = len(vocabulary.pieces[vocabulary.encode(WORDS.decode())[0]])  # the first token is not a target
     assert totals["bytes"] == len(WORDS) - first
     assert totals["words"] == len(WORDS[first:].split())
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=["bytes", "bpe"])
-def test_perplexity_per_token_and_per_word_are_two_figures(vocabulary: Vocabulary) -> None:
+def test_perplexity_per_token_differs_from_perplexity_per_word(vocabulary: Vocabulary) -> None:
     task, V = with_vocabulary(vocabulary), len(vocabulary.pieces)
     totals = totals_of(task, Uniform(V))
     metrics = task.summary(totals)
@@ -125,9 +128,12 @@ def test_perplexity_per_token_and_per_word_are_two_figures(vocabulary: Vocabular
 
 
 def test_a_separator_ends_a_word_and_has_no_bytes() -> None:
-    spelling = Spelling([b"a", b"b ", b""])
-    length, words = spelling.count(torch.tensor([[0, 2, 0, 1]]), torch.tensor([[2, 0, 1, 0]]))
-    assert (length.item(), words.item()) == (1 + 2 + 1, 2)  # a|SEP| a b_|a: "a" behind the separator, and "a" behind the space
+    sizes = TokenSizes([b"a", b"b ", b""])
+    length, words = sizes.count(torch.tensor([[0, 2, 0, 1]]), torch.tensor([[2, 0, 1, 0]]))
+    assert (length.item(), words.item()) == (
+        1 + 2 + 1,
+        2,
+    )  # a|SEP| a b_|a: "a" after the separator, and "a" after the space
 
 
 class Uniform(nn.Module):

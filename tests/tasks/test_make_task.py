@@ -19,10 +19,10 @@ def test_digits_make_a_classification_task() -> None:
     [
         ("clasification", "digits", 0.0, "nearest: classification"),
         ("language", "digits", 0.0, "data.kind=digits is not text"),
-        ("classification", "python_docs", 0.0, "data.kind=python_docs is not a set of pictures"),
+        ("classification", "python_docs", 0.0, "data.kind=python_docs is not an image data set"),
         ("classification", "digits", 1.0, "smoothing is 1.0"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(name: str, kind: str, smoothing: float, sentence: str) -> None:
+def test_mismatched_task_and_data_are_refused(name: str, kind: str, smoothing: float, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         make_task(name, DataConfig(kind=kind), AugmentConfig(), seed=0, smoothing=smoothing)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from stepsnet.errors import UsageError
-from stepsnet.tasks.sampling import Draw, Sampling
+from stepsnet.tasks.generation import Sampling, TokenDraw
 
 LOGITS = torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05]]).log()
 
@@ -30,39 +30,39 @@ def test_top_k_keeps_the_k_most_probable() -> None:
 
 
 @pytest.mark.parametrize(("top_p", "kept"), [(0.5, 1), (0.51, 2), (0.7, 2), (0.84, 3), (1.0, 5), (1e-9, 1)])
-def test_top_p_keeps_the_fewest_that_hold_it(top_p: float, kept: int) -> None:
+def test_top_p_keeps_the_fewest_tokens_that_reach_it(top_p: float, kept: int) -> None:
     found = chances(top_p=top_p)
     assert sum(chance > 0 for chance in found) == kept
     assert math.isclose(sum(found), 1, rel_tol=1e-6)
 
 
 def test_top_k_comes_before_top_p() -> None:
-    # Of the two most probable the first holds 5/7 already.
+    # Of the two most probable tokens, the first already has 5/7.
     assert chances(top_k=2, top_p=0.7) == [1, 0, 0, 0, 0]
 
 
-def test_draws_follow_the_chances() -> None:
-    draw = Draw(3, 1)
+def test_draws_follow_the_probabilities() -> None:
+    draw = TokenDraw(3, 1)
     counts = [0] * 5
     for _ in range(4000):
         counts[draw(LOGITS.exp())[0]] += 1
     assert [count / 4000 for count in counts] == pytest.approx([0.5, 0.2, 0.15, 0.1, 0.05], abs=0.03)
 
 
-def test_tokens_without_a_chance_are_never_drawn() -> None:
-    draw = Draw(0, 1)
+def test_tokens_of_probability_zero_are_never_drawn() -> None:
+    draw = TokenDraw(0, 1)
     assert {draw(torch.tensor([[0.0, 0.3, 0.0, 0.7, 0.0]]))[0] for _ in range(300)} == {1, 3}
 
 
-def test_a_text_draws_the_same_numbers_alone_and_in_company() -> None:
-    alone, together = Draw(5, 1), Draw(5, 3)
+def test_a_text_draws_the_same_tokens_alone_and_in_a_batch() -> None:
+    alone, together = TokenDraw(5, 1), TokenDraw(5, 3)
     rows = LOGITS.exp().expand(3, -1)
     assert [alone(rows[:1])[0] for _ in range(20)] == [together(rows)[0] for _ in range(20)]
 
 
-def test_another_seed_draws_other_numbers() -> None:
+def test_another_seed_draws_other_tokens() -> None:
     rows = torch.full((1, 1000), 1e-3)
-    assert Draw(1, 1)(rows) != Draw(2, 1)(rows)
+    assert TokenDraw(1, 1)(rows) != TokenDraw(2, 1)(rows)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,6 @@ def test_another_seed_draws_other_numbers() -> None:
         ({"top_p": 1.5}, r"top-p is 1\.5"),
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, float], sentence: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, float], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         Sampling(**settings)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The task of segmentation: crops in training, whole pictures in validation, IoU and accuracy of classes."""
+"""The segmentation task: crops in training, whole images in validation, IoU and accuracy of classes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.dense_models import mask_folder
 @pytest.fixture
 def task(tmp_path: Path) -> Segmentation:
     values = DataConfig(
-        kind="mask_folder", root=str(mask_folder(tmp_path)), img_size=32, max_size=64, mask_values=[2, 1], void_values=[3],
-        class_names=["background", "tall"],
+        kind="mask_folder", root=str(mask_folder(tmp_path)), img_size=32, max_size=64,
+        mask_values=[2, 1], void_values=[3], class_names=["background", "tall"],
     )  # fmt: skip
     made = make_task("segmentation", values, AugmentConfig(scale=(0.5, 1.5)), seed=0, smoothing=0.0)
     assert isinstance(made, Segmentation)
@@ -31,7 +31,7 @@ def task(tmp_path: Path) -> Segmentation:
 
 
 class Bright(nn.Module):
-    """A segmenter that calls bright pixels class 1."""
+    """A segmenter that predicts class 1 for bright pixels."""
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         bright = (images.max(dim=1, keepdim=True).values > 1.0).float()
@@ -51,7 +51,7 @@ def metrics(task: Segmentation, model: nn.Module, parts: list[list[int]]) -> dic
     return task.summary(totals)
 
 
-def test_it_is_a_dense_task(task: Segmentation) -> None:
+def test_it_implements_the_dense_protocol(task: Segmentation) -> None:
     assert isinstance(task, DenseTask)
     pickle.loads(pickle.dumps(task))
 
@@ -61,26 +61,26 @@ def test_training_batches_all_have_the_size_of_a_crop(task: Segmentation) -> Non
     assert batch["image"].shape == (4, 3, 32, 32)
     assert batch["label"].shape == (4, 32, 32)
     for label, size in zip(batch["label"], batch["label_size"].tolist(), strict=True):
-        assert bool((label[size[0] :] == VOID).all())  # where a small picture ends
+        assert bool((label[size[0] :] == VOID).all())  # below a small image
 
 
-def test_validation_is_judged_at_the_size_of_the_original(task: Segmentation) -> None:
+def test_validation_is_evaluated_at_the_original_size(task: Segmentation) -> None:
     batch = task.collate([task.valid[0, 0], task.valid[0, 1]])
     assert batch["label_size"].tolist() == [[56, 56], [60, 52]]
-    assert [tuple(said.shape) for said in task.answers(Bright(), batch)] == [(56, 56), (60, 52)]
+    assert [tuple(found.shape) for found in task.predicted_classes(Bright(), batch)] == [(56, 56), (60, 52)]
 
 
-def test_a_good_segmenter_is_good_and_void_does_not_count(task: Segmentation) -> None:
+def test_a_perfect_segmenter_scores_one_and_void_does_not_count(task: Segmentation) -> None:
     found = metrics(task, Bright(), [[0, 1]])
     assert found["miou"] > 0.9
     assert set(found) == {"miou", "macc", "accuracy", "iou_background", "iou_tall"}
 
 
-def test_batches_add_up(task: Segmentation) -> None:
+def test_totals_of_batches_add_up(task: Segmentation) -> None:
     assert metrics(task, Bright(), [[0], [1]]) == pytest.approx(metrics(task, Bright(), [[0, 1]]))
 
 
-def test_always_the_majority_is_half_right_by_class(task: Segmentation) -> None:
+def test_predicting_one_of_two_classes_has_a_mean_accuracy_of_one_half(task: Segmentation) -> None:
     found = metrics(task, Constant(), [[0, 1]])
     tall, void = 2 * 24 * 20, 2 * (26 * 22 - 24 * 20)
     background = 56 * 56 + 60 * 52 - tall - void
@@ -90,10 +90,10 @@ def test_always_the_majority_is_half_right_by_class(task: Segmentation) -> None:
     assert found["accuracy"] == pytest.approx(background / (background + tall))
 
 
-def test_a_batch_of_unreadable_pictures_has_a_loss(task: Segmentation) -> None:
+def test_an_empty_batch_has_a_loss(task: Segmentation) -> None:
     assert task.loss(Bright(), task.collate([None])).item() == 0.0
 
 
-def test_other_data_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"data\.kind=digits has no masks"):
+def test_data_of_another_kind_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"data\.kind=digits has no segmentation masks"):
         make_task("segmentation", DataConfig(kind="digits"), AugmentConfig(), 0, 0.0)

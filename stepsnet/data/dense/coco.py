@@ -1,9 +1,9 @@
-"""Annotated objects in COCO's format, read and checked as a whole before anything is trained on them.
+"""Annotated objects in COCO's format, checked completely before training, and masks by pycocotools.
 
-What cannot be right is refused, naming file and id: an annotation of an unknown picture or category, a picture that is not there, a box
-that is no box, a mask of another size than its picture. What real files contain is handled and counted: boxes that leave the picture
-are cut, those without area and masks without pixels are left out, crowds are kept for judging and left out of training, categories
-may have gaps in their numbers, and pictures may be without objects.
+Errors are refused with file and id: an annotation of an unknown image or category, a missing image, an invalid box, a
+mask of another size than its image. Common irregularities are corrected and counted: boxes are clipped to the image;
+boxes without area and empty masks are left out; crowds count in evaluation but not in training. Category ids may have
+gaps, and images may have no objects.
 """
 
 from __future__ import annotations
@@ -29,16 +29,38 @@ from stepsnet.optional import require
 
 log = logging.getLogger("stepsnet.data")
 
-TRAIN_NAMES = ("annotations/instances_train2017.json", "annotations/instances_train.json", "annotations_train.json", "train.json",
-               "train/_annotations.coco.json")
-VALID_NAMES = ("annotations/instances_val2017.json", "annotations/instances_val.json", "annotations_val.json", "val.json",
-               "valid/_annotations.coco.json")
-FOLDER_NAMES = ("images", "JPEGImages", "train2017", "val2017", "train", "val", "valid", "images/train2017", "images/val2017", ".")
+TRAIN_NAMES = (
+    "annotations/instances_train2017.json",
+    "annotations/instances_train.json",
+    "annotations_train.json",
+    "train.json",
+    "train/_annotations.coco.json",
+)
+VALID_NAMES = (
+    "annotations/instances_val2017.json",
+    "annotations/instances_val.json",
+    "annotations_val.json",
+    "val.json",
+    "valid/_annotations.coco.json",
+)
+FOLDER_NAMES = (
+    "images",
+    "JPEGImages",
+    "train2017",
+    "val2017",
+    "train",
+    "val",
+    "valid",
+    "images/train2017",
+    "images/val2017",
+    ".",
+)
 
 
 @dataclass(frozen=True)
 class Object:
-    """One annotated object: its box as x, y, width and height inside the picture, its label (1 … classes), its mask as COCO stores it."""
+    """One annotated object: box as x, y, width and height inside the image, label (1 … classes), mask as stored by
+    COCO."""
 
     box: tuple[float, float, float, float]
     label: int
@@ -48,7 +70,7 @@ class Object:
 
 
 @dataclass(frozen=True)
-class AnnotatedPicture:
+class AnnotatedImage:
     image_id: int
     file_name: str
     height: int
@@ -58,16 +80,16 @@ class AnnotatedPicture:
 
 @dataclass(frozen=True)
 class ObjectSplit:
-    """The pictures of one split with their objects, in the order of the file; `source` reads them, `counts` says what was handled."""
+    """The images of one split with their objects, in the order of the file. `counts` has the numbers of corrections."""
 
-    pictures: tuple[AnnotatedPicture, ...]
+    images: tuple[AnnotatedImage, ...]
     source: FileSource
     counts: dict[str, int]
 
 
 @dataclass(frozen=True)
 class Objects:
-    """A whole data set of objects. Label k is category `category_ids[k − 1]`, called `classes[k − 1]`."""
+    """A data set of objects. Label k is category `category_ids[k − 1]`, called `classes[k − 1]`."""
 
     name: str
     classes: tuple[str, ...]
@@ -77,18 +99,20 @@ class Objects:
 
 
 def load_coco(config: DataConfig, *, masks: bool) -> Objects:
-    """Training and validation data below `config.root`; `masks` says whether objects need one."""
+    """Training and validation data below `config.root`; with `masks`, objects without a mask are left out."""
     root = Path(config.root).expanduser()
     if not config.root or not root.is_dir():
-        raise UsageError(f"data.root={config.root!r} is not a folder, but should hold pictures and their annotations in COCO's format.")
+        raise UsageError(
+            f"data.root={config.root!r} is not a folder, but must contain images and annotations in COCO's format."
+        )
     train_file = _find(root, config.annotations, TRAIN_NAMES, "data.annotations")
     valid_file = _find(root, config.valid_annotations, VALID_NAMES, "data.valid_annotations")
     train_document, valid_document = _read(train_file), _read(valid_file)
     categories = _categories(train_file, train_document)
     train = _Reader(train_file, root, config.images, categories, masks).split(train_document)
     valid = _Reader(valid_file, root, config.images, categories, masks).split(valid_document)
-    if not any(picture.objects for picture in train.pictures):
-        raise UsageError(f"{train_file} has no object to learn from ({_in_words(train.counts)}).")
+    if not any(image.objects for image in train.images):
+        raise UsageError(f"{train_file} has no objects for training ({_in_words(train.counts)}).")
     for part, split in (("training", train), ("validation", valid)):
         if odd := _in_words(split.counts):
             log.warning("%s data: %s", part, odd)
@@ -124,20 +148,24 @@ def _categories(path: Path, document: Mapping[str, Any]) -> dict[int, str]:
 
 @dataclass
 class _Reader:
-    """Reads and checks one file."""
+    """Reads and checks one annotation file."""
 
     path: Path
     root: Path
     images: str
     categories: dict[int, str]
     masks: bool
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("crowd", "cut", "no_area", "no_mask", "empty"), 0))
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("crowd", "cut", "no_area", "no_mask", "empty"), 0)
+    )
 
     def split(self, document: Mapping[str, Any]) -> ObjectSplit:
         labels = {category: label for label, category in enumerate(self.categories, start=1)}
         for category in document["categories"]:
             if category["id"] not in labels:
-                raise UsageError(f"{self.path}: category {category['id']} ({category.get('name')}) is not one of the training data's.")
+                raise UsageError(
+                    f"{self.path}: category {category['id']} ({category.get('name')}) is not in the training data."
+                )
         for entry in document["images"]:
             if not {"id", "file_name", "height", "width"} <= entry.keys():
                 raise UsageError(f"{self.path}: the image {entry} lacks one of id, file_name, height and width.")
@@ -149,42 +177,47 @@ class _Reader:
         objects: dict[int, list[Object]] = {image_id: [] for image_id in entries}
         for annotation in document["annotations"]:
             if annotation.get("image_id") not in entries:
-                missing = annotation.get("image_id")
-                raise UsageError(f"{self.path}: annotation {annotation.get('id')} belongs to image {missing}, which is not in the file.")
+                raise self._error(
+                    annotation, f"belongs to image {annotation.get('image_id')}, which is not in the file"
+                )
             if annotation.get("category_id") not in labels:
-                unknown = annotation.get("category_id")
-                raise UsageError(f"{self.path}: annotation {annotation.get('id')} has category {unknown}, which is not in the file.")
+                raise self._error(annotation, f"has category {annotation.get('category_id')}, which is not in the file")
             found = self._object(annotation, entries[annotation["image_id"]], labels[annotation["category_id"]])
             if found is not None:
                 objects[annotation["image_id"]].append(found)
-        pictures = tuple(
-            AnnotatedPicture(image_id, entry["file_name"], entry["height"], entry["width"], tuple(objects[image_id]))
+        images = tuple(
+            AnnotatedImage(image_id, entry["file_name"], entry["height"], entry["width"], tuple(objects[image_id]))
             for image_id, entry in entries.items()
         )
-        self.counts["empty"] = sum(not picture.objects for picture in pictures)
-        folder = self._folder(pictures)
-        return ObjectSplit(pictures, FileSource(folder, [(picture.file_name, 0) for picture in pictures]), dict(self.counts))
+        self.counts["empty"] = sum(not image.objects for image in images)
+        folder = self._folder(images)
+        return ObjectSplit(images, FileSource(folder, [(image.file_name, 0) for image in images]), dict(self.counts))
 
-    def _folder(self, pictures: tuple[AnnotatedPicture, ...]) -> Path:
-        """The folder that has the pictures; every one is looked for."""
+    def _folder(self, images: tuple[AnnotatedImage, ...]) -> Path:
+        """The folder with the images; all of them must exist."""
         candidates = [self.images] if self.images else [str(self.path.parent.relative_to(self.root)), *FOLDER_NAMES]
-        folder = next((self.root / name for name in candidates if (self.root / name / pictures[0].file_name).is_file()), None)
+        folder = next(
+            (self.root / name for name in candidates if (self.root / name / images[0].file_name).is_file()), None
+        )
         if folder is None:
-            places = ", ".join(dict.fromkeys(candidates))
-            first = pictures[0]
-            raise UsageError(f"{self.path}: {first.file_name} (image {first.image_id}) is in none of {places} below {self.root}; "
-                             "data.images=FOLDER names another.")  # fmt: skip
-        for picture in pictures:
-            if not (folder / picture.file_name).is_file():
-                raise UsageError(f"{self.path}: {picture.file_name} (image {picture.image_id}) is missing in {folder}.")
+            first = f"{images[0].file_name} (image {images[0].image_id})"
+            tried = f"is in none of {', '.join(dict.fromkeys(candidates))} below {self.root}"
+            raise UsageError(f"{self.path}: {first} {tried}; data.images=FOLDER names another.")
+        for image in images:
+            if not (folder / image.file_name).is_file():
+                raise UsageError(f"{self.path}: {image.file_name} (image {image.image_id}) is missing in {folder}.")
         return folder
 
     def _object(self, annotation: Mapping[str, Any], entry: Mapping[str, Any], label: int) -> Object | None:
-        """The object, or None where it has no area or no mask."""
+        """The object, or None if it has no area or lacks a needed mask."""
         box = annotation.get("bbox")
-        numbers = isinstance(box, list) and len(box) == 4 and all(isinstance(side, (int, float)) and math.isfinite(side) for side in box)
-        if not numbers or not isinstance(box, list):
-            raise UsageError(f"{self.path}: annotation {annotation.get('id')} has the box {box!r}, which is not four numbers.")
+        numbers = (
+            [side for side in box if isinstance(side, (int, float)) and math.isfinite(side)]
+            if isinstance(box, list)
+            else []
+        )
+        if not isinstance(box, list) or not len(box) == len(numbers) == 4:
+            raise self._error(annotation, f"has the box {box!r}, which is not four numbers")
         x, y, width, height = map(float, box)
         left, top = min(max(x, 0.0), entry["width"]), min(max(y, 0.0), entry["height"])
         right, bottom = min(max(x + width, 0.0), entry["width"]), min(max(y + height, 0.0), entry["height"])
@@ -202,28 +235,32 @@ class _Reader:
         return Object((left, top, right - left, bottom - top), label, segmentation, crowd, area)
 
     def _segmentation(self, annotation: Mapping[str, Any], entry: Mapping[str, Any]) -> Any:
-        """Polygons of at least three corners, or runs; None where nothing is left."""
+        """Polygons of at least three corners, or run-length encoding; None if nothing is left."""
         found = annotation.get("segmentation")
         if isinstance(found, list):
-            return [polygon for polygon in found if isinstance(polygon, list) and len(polygon) >= 6 and len(polygon) % 2 == 0] or None
+            return [each for each in found if isinstance(each, list) and len(each) >= 6 and len(each) % 2 == 0] or None
         if not isinstance(found, Mapping) or "counts" not in found:
             return None
         size = [entry["height"], entry["width"]]
         if list(found.get("size", [])) != size:
-            raise UsageError(f"{self.path}: the mask of annotation {annotation.get('id')} is {found.get('size')} (height, width), "
-                             f"but image {entry['id']} is {size}.")  # fmt: skip
+            stated = f"{found.get('size')} (height, width)"
+            raise self._error(annotation, f"has a mask of {stated}, but image {entry['id']} is {size}")
         counts = found["counts"]
         if isinstance(counts, list):
             if sum(counts) != size[0] * size[1] or any(count < 0 for count in counts):
-                raise UsageError(f"{self.path}: the runs of annotation {annotation.get('id')} do not add up to {size[0]}×{size[1]} pixels.")
+                raise self._error(annotation, f"has runs that do not add up to {size[0]}×{size[1]} pixels")
             return dict(found) if sum(counts[1::2]) else None
         return dict(found)
+
+    def _error(self, annotation: Mapping[str, Any], problem: str) -> UsageError:
+        return UsageError(f"{self.path}: annotation {annotation.get('id')} {problem}.")
 
 
 def _in_words(counts: Mapping[str, int]) -> str:
     words = {
-        "crowd": "crowds (judged, not learned)", "cut": "boxes cut at the border", "no_area": "boxes without area left out",
-        "no_mask": "objects without a mask left out", "empty": "pictures without objects",
+        "crowd": "crowds (evaluated, not trained on)", "cut": "boxes clipped at the border",
+        "no_area": "boxes without area left out", "no_mask": "objects without a mask left out",
+        "empty": "images without objects",
     }  # fmt: skip
     return ", ".join(f"{counts[key]} {phrase}" for key, phrase in words.items() if counts[key])
 

@@ -1,6 +1,6 @@
-"""From an annotated picture to a training sample: resized, cut, flipped, with its boxes and masks along.
+"""From an annotated image to a training sample: image, boxes and masks are resized, cropped and flipped.
 
-Legend: H, W height and width that reach the model, M objects of a picture.
+Legend: H, W height and width of the model's input, M objects of an image.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stepsnet.data.dense.coco import AnnotatedPicture, ObjectSplit, decode_mask
+from stepsnet.data.dense.coco import AnnotatedImage, ObjectSplit, decode_mask
 from stepsnet.data.images.augment import AugmentConfig
-from stepsnet.data.images.datasets import IMAGENET_MEAN, IMAGENET_STD, Skipper
+from stepsnet.data.images.datasets import IMAGENET_MEAN, IMAGENET_STD, SkippingReader
 from stepsnet.data.rng import mix
 from stepsnet.errors import UsageError
 from stepsnet.optional import require
 
 STEP = 32  # between the short sides of multi-scale training
-SMALLEST = 1.0  # side of a box that is still learned after a cut, in pixels
+SMALLEST_BOX = 1.0  # smallest side of a box that is kept after cropping, in pixels
 
 
 class ObjectSample(NamedTuple):
@@ -34,12 +34,13 @@ class ObjectSample(NamedTuple):
     labels: Tensor
     """(M,) from 1."""
     masks: Tensor
-    """(M, H, W) of 0 and 1; (M, 0, 0) where masks are not wanted."""
+    """(M, H, W) of 0 and 1; (M, 0, 0) without masks."""
 
 
 @dataclass(frozen=True)
 class View:
-    """How a picture is seen: resized to `size` (height, width), the rectangle from `corner` cut out of that, flipped or not."""
+    """How an image is transformed: resized to `size` (height, width), cropped to `window` at `corner`, then flipped or
+    not."""
 
     size: tuple[int, int]
     corner: tuple[int, int]
@@ -48,18 +49,20 @@ class View:
 
 
 def fitted(height: int, width: int, short: int, long: int) -> tuple[int, int]:
-    """The size with a short side of `short`, or less where the long side would exceed `long`."""
+    """The size with a short side of `short`, or less if the long side would exceed `long`."""
     factor = min(short / min(height, width), long / max(height, width))
     return max(1, round(height * factor)), max(1, round(width * factor))
 
 
-def choose_view(height: int, width: int, img_size: int, max_size: int, augment: AugmentConfig | None, seed: int) -> View:
-    """What the configuration and `seed` make of a picture of this size; without `augment` the plain resize of validation."""
+def choose_view(
+    height: int, width: int, img_size: int, max_size: int, augment: AugmentConfig | None, seed: int
+) -> View:
+    """The view of an image of this size for the settings and `seed`; without `augment`, the resize of validation."""
     if augment is None:
         size = fitted(height, width, img_size, max_size)
         return View(size, (0, 0), size, False)
     flip = uniform(seed, 0) < augment.flip
-    if augment.scale != (1.0, 1.0):  # large-scale jitter: the picture fills a square of img_size × factor, of which img_size is seen
+    if augment.scale != (1.0, 1.0):  # large-scale jitter: fit into img_size × factor, crop img_size
         low, high = augment.scale
         side = max(1, round(img_size * (low + (high - low) * uniform(seed, 1))))
         size = fitted(height, width, side, side)
@@ -75,26 +78,34 @@ def choose_view(height: int, width: int, img_size: int, max_size: int, augment: 
 
 
 def uniform(seed: int, use: int) -> float:
-    """A number of [0, 1) for one use of the sample's seed."""
+    """A random number in [0, 1); each `use` of a seed gives another one."""
     return mix(seed, use) / 2**63
 
 
 class ObjectDataset:
-    """Samples by (epoch, index). Crowds are left out; so are objects of which a cut leaves nothing."""
+    """Samples by (epoch, index). Crowds are left out, and objects outside the crop."""
 
     def __init__(
-        self, split: ObjectSplit, augment: AugmentConfig | None, *, img_size: int, max_size: int, masks: bool, seed: int, strict: bool
+        self,
+        split: ObjectSplit,
+        augment: AugmentConfig | None,
+        *,
+        img_size: int,
+        max_size: int,
+        masks: bool,
+        seed: int,
+        strict: bool,
     ) -> None:
         self.split, self.augment, self.masks, self.seed = split, augment, masks, seed
         self.img_size, self.max_size = img_size, max_size
-        self._reader = Skipper(split.source, strict)
+        self._reader = SkippingReader(split.source, strict)
 
     def __len__(self) -> int:
-        return len(self.split.pictures)
+        return len(self.split.images)
 
     @property
     def skipped(self) -> int:
-        """How many different pictures were unreadable so far, over all loader workers of this process."""
+        """Number of unreadable images so far, over all loader workers of this process."""
         return self._reader.skipped
 
     def __getitem__(self, key: tuple[int, int]) -> ObjectSample | None:
@@ -102,26 +113,29 @@ class ObjectDataset:
         image = self._reader.read(index)
         if image is None:
             return None
-        picture = self.split.pictures[index]
-        if image.size != (picture.width, picture.height):
-            name, said = picture.file_name, f"{picture.width}×{picture.height}"
-            raise UsageError(f"{name} (image {picture.image_id}) is {image.size[0]}×{image.size[1]}, but its annotations say {said}.")
-        view = choose_view(picture.height, picture.width, self.img_size, self.max_size, self.augment, mix(self.seed, epoch, index))
-        boxes, labels, masks = self._objects(picture, view)
+        annotated = self.split.images[index]
+        if image.size != (annotated.width, annotated.height):
+            found, stated = f"{image.size[0]}×{image.size[1]}", f"{annotated.width}×{annotated.height}"
+            name = f"{annotated.file_name} (image {annotated.image_id})"
+            raise UsageError(f"{name} is {found}, but its annotations say {stated}.")
+        view = choose_view(
+            annotated.height, annotated.width, self.img_size, self.max_size, self.augment, mix(self.seed, epoch, index)
+        )
+        boxes, labels, masks = self._objects(annotated, view)
         return ObjectSample(index, to_input(image, view), boxes, labels, masks)
 
-    def _objects(self, picture: AnnotatedPicture, view: View) -> tuple[Tensor, Tensor, Tensor]:
-        objects = [each for each in picture.objects if not each.crowd]
-        down, across = view.size[0] / picture.height, view.size[1] / picture.width
+    def _objects(self, annotated: AnnotatedImage, view: View) -> tuple[Tensor, Tensor, Tensor]:
+        objects = [each for each in annotated.objects if not each.crowd]
+        down, across = view.size[0] / annotated.height, view.size[1] / annotated.width
         corners = np.array([each.box for each in objects], dtype=np.float64).reshape(-1, 4)
         corners[:, 2:] += corners[:, :2]
         corners = corners * (across, down, across, down) - (view.corner[1], view.corner[0]) * 2
         corners = corners.clip(0, (view.window[1], view.window[0]) * 2)
-        seen = ((corners[:, 2:] - corners[:, :2]) >= SMALLEST).all(axis=1)
+        seen = ((corners[:, 2:] - corners[:, :2]) >= SMALLEST_BOX).all(axis=1)
         masks = np.zeros((len(objects), *(view.window if self.masks else (0, 0))), dtype=np.uint8)
         if self.masks:
-            for place, each in zip(masks, objects, strict=True):
-                place[:] = look(decode_mask(each.segmentation, picture.height, picture.width), view)
+            for mask, each in zip(masks, objects, strict=True):
+                mask[:] = apply_view(decode_mask(each.segmentation, annotated.height, annotated.width), view)
             seen &= masks.any(axis=(1, 2))
         if view.flip:
             corners[:, [0, 2]] = view.window[1] - corners[:, [2, 0]]
@@ -130,13 +144,16 @@ class ObjectDataset:
 
 
 def to_input(image: Any, view: View, colours: Sequence[float] = (1.0, 1.0, 1.0)) -> Tensor:
-    """A Pillow image as the model takes it: (3, H, W), normalised; `colours` are factors of brightness, contrast and saturation."""
+    """A Pillow image as model input (3, H, W), normalised; `colours` are factors of brightness, contrast and
+    saturation."""
     pillow = require("PIL.Image", extra="vision")
     rows, columns = view.size
     if image.size != (columns, rows):
         image = image.resize((columns, rows), pillow.Resampling.BILINEAR)
     pixels = _window(np.asarray(image), view)
-    tensor = torch.from_numpy(np.array(pixels)).permute(2, 0, 1).to(torch.float32, memory_format=torch.contiguous_format)
+    tensor = (
+        torch.from_numpy(np.array(pixels)).permute(2, 0, 1).to(torch.float32, memory_format=torch.contiguous_format)
+    )
     if tuple(colours) != (1.0, 1.0, 1.0):
         brightness, contrast, saturation = colours
         tensor = (tensor * brightness).clamp_(0, 255)
@@ -146,8 +163,8 @@ def to_input(image: Any, view: View, colours: Sequence[float] = (1.0, 1.0, 1.0))
     return tensor.sub_(mean).div_(std)
 
 
-def look(values: NDArray[np.uint8], view: View) -> NDArray[np.uint8]:
-    """A map of labels (height, width) through the same view: each pixel takes the value of the nearest."""
+def apply_view(values: NDArray[np.uint8], view: View) -> NDArray[np.uint8]:
+    """A map of labels (height, width) transformed by nearest-neighbour resizing, cropping and flipping."""
     rows, columns = ((np.arange(new) + 0.5) * old / new for new, old in zip(view.size, values.shape, strict=True))
     return _window(values[rows.astype(np.int64)[:, None], columns.astype(np.int64)[None]], view)
 

@@ -1,29 +1,39 @@
-"""Where raw text comes from: files, folders, and data sets of the `datasets` library. Every one streams pieces of documents."""
+"""Sources of raw text: files, folders, and data sets of the `datasets` library. Each streams pieces of documents.
+
+Files are unpacked (gzip, xz, zstd) and decoded block by block. Damage is reported with its position.
+"""
 
 from __future__ import annotations
 
+import gzip
+import io
+import lzma
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
-from stepsnet.data.text.unpack import Problems, decoded
 from stepsnet.errors import UsageError
 from stepsnet.optional import require
 
 PARTS = ("train", "valid", "test")
 UNIT = 1 << 16  # characters that are encoded at once
-_LONGEST_WORD = 1 << 18  # what has no white space for this long is cut where it stands
+_LONGEST_WORD = 1 << 18  # longer text without white space is cut anywhere
+_FILE_BLOCK = 1 << 16  # bytes read at once
+_ZSTD_BLOCK = 1 << 12  # packed bytes read at once: a block may unpack to a hundred times its size
+_MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 _PART_IN_NAME = re.compile(r"(?:^|[^a-z])(train|valid|validation|val|dev|test)(?:[^a-z]|$)")
 _PART_OF = {"train": "train", "test": "test"} | dict.fromkeys(("valid", "validation", "val", "dev"), "valid")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
-_HUB_CONFIGS = {"Salesforce/wikitext": "wikitext-103-raw-v1"}  # which of a data set's configurations is meant where none is given
+_HUB_CONFIGS = {"Salesforce/wikitext": "wikitext-103-raw-v1"}  # default configurations of data sets
 
 
 class Piece(NamedTuple):
-    """Some text, and whether a document ends with it."""
+    """Some text, and whether a document ends after it."""
 
     text: str
     ends: bool
@@ -33,7 +43,7 @@ Unit = list[Piece]
 
 
 class Source(Protocol):
-    """One place that text comes from."""
+    """One file or data set split."""
 
     @property
     def name(self) -> str: ...
@@ -42,15 +52,15 @@ class Source(Protocol):
     def part(self) -> str: ...
 
     def identity(self) -> list[Any]:
-        """What tells this source from another, or from itself after a change."""
+        """Values that differ between sources, and change when the source changes."""
 
     def pieces(self, problems: Problems) -> Iterator[Piece]:
         """The text in order, in pieces of any size."""
 
 
 @dataclass(frozen=True)
-class FileSource:
-    """A file is one document. `left_out` are characters [start, stop) of it to do without."""
+class TextFile:
+    """A file as one document, without the characters [start, stop) of `left_out`."""
 
     path: Path
     part: str
@@ -75,8 +85,9 @@ class FileSource:
 
 
 @dataclass(frozen=True)
-class RowSource:
-    """One split of a data set. A row that is empty or ends with a newline is a line of a longer text (WikiText), any other a document."""
+class DatasetRows:
+    """One split of a data set. Rows that are empty or end with a newline are lines of one text (WikiText); others are
+    documents."""
 
     name: str
     part: str
@@ -86,7 +97,7 @@ class RowSource:
     def identity(self) -> list[Any]:
         return [self.name, self.part, self.column, len(self.rows) if isinstance(self.rows, Sized) else None]
 
-    def pieces(self, problems: Problems) -> Iterator[Piece]:  # noqa: ARG002  # the library hands out text that is decoded already
+    def pieces(self, problems: Problems) -> Iterator[Piece]:  # noqa: ARG002  # the library returns decoded text
         line = False
         for row in self.rows:
             text = row[self.column]
@@ -99,10 +110,10 @@ class RowSource:
 
 
 def units(sources: Sequence[Source], problems: Problems) -> Iterator[Unit]:
-    """All text in pieces of about UNIT characters at most, gathered to units of about as many.
+    """All text as units of about UNIT characters, made of pieces of at most about UNIT characters.
 
-    A piece ends only before white space that follows something else. No token of a byte-level BPE reaches over such a place, so
-    encoding piece by piece gives the very tokens of the whole document.
+    Pieces are cut only before white space that follows other characters. No token of a byte-level BPE crosses such a
+    position, so encoding by pieces gives the same tokens as encoding the whole document.
     """
     unit: Unit = []
     size = 0
@@ -122,11 +133,11 @@ def _cut(pieces: Iterable[Piece]) -> Iterator[Piece]:
     for text, ends in pieces:
         waiting += text
         while len(waiting) > UNIT:
-            place = _last_place(waiting, UNIT) or (_LONGEST_WORD if len(waiting) > _LONGEST_WORD else 0)
-            if not place:
+            cut = _cut_position(waiting, UNIT) or (_LONGEST_WORD if len(waiting) > _LONGEST_WORD else 0)
+            if not cut:
                 break
-            yield Piece(waiting[:place], False)
-            waiting = waiting[place:]
+            yield Piece(waiting[:cut], False)
+            waiting = waiting[cut:]
         if ends:
             yield Piece(waiting, True)
             waiting = ""
@@ -134,18 +145,24 @@ def _cut(pieces: Iterable[Piece]) -> Iterator[Piece]:
         yield Piece(waiting, False)
 
 
-def _last_place(text: str, limit: int) -> int:
-    """The last place up to `limit` (or, where there is none, the first behind it) to cut at; 0: none."""
-    for place in (*range(limit, 0, -1), *range(limit + 1, len(text))):
-        if text[place] in " \n" and not text[place - 1].isspace():
-            return place
+def _cut_position(text: str, limit: int) -> int:
+    """The last position up to `limit` to cut at, or else the first one after it; 0: none."""
+    for position in (*range(limit, 0, -1), *range(limit + 1, len(text))):
+        if text[position] in " \n" and not text[position - 1].isspace():
+            return position
     return 0
 
 
 def find_sources(
-    names: Sequence[str], *, valid: Sequence[str] = (), test: Sequence[str] = (), left_out: Sequence[str] = (), column: str = "text"
+    names: Sequence[str],
+    *,
+    valid: Sequence[str] = (),
+    test: Sequence[str] = (),
+    left_out: Sequence[str] = (),
+    column: str = "text",
 ) -> list[Source]:
-    """What the user's words mean: files, folders, data sets saved on disk, names on the hub. Their own names tell train from test."""
+    """Sources from files, folders, saved data sets, and names on the hub. Names of files and splits decide train, valid
+    or test."""
     ranges = dict(_parse_range(word) for word in left_out)
     found: list[Source] = []
     for part, words in ((None, names), ("valid", valid), ("test", test)):
@@ -153,10 +170,12 @@ def find_sources(
             found += _find(word, part, ranges, column)
     unused = ranges.keys() - {source.name for source in found}
     if unused:
-        raise UsageError(f"--leave-out names {unused.pop()}, which is not among the files.")
+        raise UsageError(f"--leave-out has {unused.pop()}, which is not one of the files.")
     if not any(source.part == "train" for source in found):
-        raise UsageError("there is no training text among the files; their names say train, valid or test, and any other name is train.")
-    return sorted(found, key=lambda source: PARTS.index(source.part))  # stable: within a part the user's order stays
+        raise UsageError(
+            "there is no training text among the files: all names contain valid or test; other names are training text."
+        )
+    return sorted(found, key=lambda source: PARTS.index(source.part))  # stable: keeps the order within a part
 
 
 def _find(word: str, part: str | None, ranges: Mapping[str, tuple[int, int]], column: str) -> list[Source]:
@@ -169,14 +188,14 @@ def _find(word: str, part: str | None, ranges: Mapping[str, tuple[int, int]], co
             raise UsageError(f"{word} is an empty folder.")
         return [source for file in files for source in _find(str(file), part, ranges, column)]
     if path.is_file():
-        return [FileSource(path, part or part_in_name(path.name), ranges.get(path.name, (0, 0)))]
+        return [TextFile(path, part or part_in_name(path.name), ranges.get(path.name, (0, 0)))]
     if _HUB_NAME.fullmatch(word) and not path.suffix:
         return _rows(_from_hub(word), word, part, column)
     raise UsageError(f"{word} is neither a file or folder nor the name of a data set, such as Salesforce/wikitext.")
 
 
 def part_in_name(name: str) -> str:
-    """wiki.valid.raw and books_dev.txt.xz are for validation; a name that says nothing is for training."""
+    """wiki.valid.raw and books_dev.txt.xz are for validation; names without such a word are for training."""
     match = _PART_IN_NAME.search(name.lower())
     return _PART_OF[match[1]] if match else "train"
 
@@ -187,7 +206,7 @@ def _from_hub(word: str) -> Any:
     try:
         return library.load_dataset(name, config or _HUB_CONFIGS.get(name), streaming=True)
     except (OSError, ValueError, library.exceptions.DatasetsError) as reason:
-        raise UsageError(f"the data set {word} could not be fetched: {reason}".rstrip(".") + ".") from reason
+        raise UsageError(f"the data set {word} could not be downloaded: {reason}".rstrip(".") + ".") from reason
 
 
 def _rows(dataset: Any, name: str, part: str | None, column: str) -> list[Source]:
@@ -195,12 +214,156 @@ def _rows(dataset: Any, name: str, part: str | None, column: str) -> list[Source
     for rows in splits.values():
         columns = list(rows.features or [column])
         if column not in columns:
-            raise UsageError(f"{name} has no column {column!r}, but {', '.join(columns)}; --column chooses one.")
-    return [RowSource(f"{name} ({split})", part or part_in_name(split), rows, column) for split, rows in splits.items()]
+            raise UsageError(f"{name} has no column {column!r}, only {', '.join(columns)}; --column chooses one.")
+    return [
+        DatasetRows(f"{name} ({split})", part or part_in_name(split), rows, column) for split, rows in splits.items()
+    ]
 
 
 def _parse_range(word: str) -> tuple[str, tuple[int, int]]:
     match = re.fullmatch(r"(.+):(\d+)-(\d+)", word)
     if match is None or int(match[2]) >= int(match[3]):
-        raise UsageError(f"--leave-out {word} is not FILE:START-STOP, such as books_valid.txt.xz:0-438856 (characters).")
+        raise UsageError(
+            f"--leave-out {word} is not FILE:START-STOP, such as books_valid.txt.xz:0-438856 (characters)."
+        )
     return match[1], (int(match[2]), int(match[3]))
+
+
+class BlockReader(Protocol):
+    """An object that reads bytes block by block."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+class Problems:
+    """Handles damage: with "strict", the first raises an error; with "replace", each is recorded and skipped."""
+
+    def __init__(self, errors: str) -> None:
+        if errors not in ("strict", "replace"):
+            raise UsageError(f"errors is {errors!r}, but can be 'strict' or 'replace'.")
+        self.strict = errors == "strict"
+        self.found: list[str] = []
+
+    def add(self, sentence: str, remedy: str) -> None:
+        if self.strict:
+            raise UsageError(f"{sentence}; --errors replace {remedy}.")
+        self.found.append(sentence)
+
+
+def decoded(path: Path, problems: Problems) -> Iterator[str]:
+    """The text of one file. Invalid UTF-8 is reported with its offset in the unpacked text, other damage with that in
+    the file."""
+    decoder = _Utf8(path, problems)
+    with path.open("rb") as file, _unpacking(file) as (kind, reader):
+        while True:
+            try:
+                block = reader.read(_FILE_BLOCK)
+            except (OSError, EOFError, lzma.LZMAError, zlib.error, _DamageError) as reason:
+                if kind == "plain":
+                    raise UsageError(f"{path} cannot be read: {reason}.") from reason
+                where = f"near byte {file.tell()} of the file, after {decoder.seen} bytes of text"
+                problems.add(f"{path.name}: damaged {kind} archive {where}: {reason}", "keeps the text before that")
+                break
+            if not block:
+                break
+            yield decoder.decode(block)
+    yield decoder.decode(b"", last=True)
+    decoder.report()
+
+
+class _Utf8:
+    """Decodes block by block and counts offsets."""
+
+    def __init__(self, path: Path, problems: Problems) -> None:
+        self.path, self.problems = path, problems
+        self.seen = 0
+        """Bytes received."""
+        self.first: str | None = None
+        self.replaced = 0
+        self._rest = b""
+
+    def decode(self, block: bytes, last: bool = False) -> str:
+        data = self._rest + block
+        base = self.seen - len(self._rest)
+        self.seen += len(block)
+        self._rest = b""
+        text, start = [], 0
+        while True:
+            try:
+                text.append(data[start:].decode() if start else data.decode())
+                break
+            except UnicodeDecodeError as error:
+                text.append(data[start : start + error.start].decode())
+                begin, end = start + error.start, start + error.end
+                if end == len(data) and not last and error.reason == "unexpected end of data":
+                    self._rest = data[begin:]  # the rest of this character is in the next block
+                    break
+                self._replace(data[begin], base + begin)
+                text.append("\N{REPLACEMENT CHARACTER}")
+                start = end
+        return "".join(text)
+
+    def _replace(self, value: int, offset: int) -> None:
+        self.replaced += 1
+        if self.first is None:
+            self.first = f"{self.path.name}: byte 0x{value:02x} at offset {offset} of the text is not UTF-8"
+            if self.problems.strict:
+                self.problems.add(self.first, "replaces it by U+FFFD")
+
+    def report(self) -> None:
+        if self.first is not None:
+            more = f" (the first of {self.replaced} places)" if self.replaced > 1 else ""
+            self.problems.add(self.first + more, "replaces it by U+FFFD")
+
+
+class _DamageError(Exception):
+    """A truncated or invalid zstd archive."""
+
+
+class _ZstdReader:
+    """Reads zstd and detects truncated files, which the library's own reader does not."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._library: Any = require("zstandard", extra="text")
+        self._file = file
+        self._frame: Any = None
+
+    def read(self, size: int) -> bytes:  # noqa: ARG002  # returns what one packed block gives
+        out = b""
+        while not out:
+            packed = self._file.read(_ZSTD_BLOCK)
+            if not packed:
+                if self._frame is not None:
+                    raise _DamageError("it ends in the middle of a frame")
+                return b""
+            out = self._unpack(packed)
+        return out
+
+    def _unpack(self, packed: bytes) -> bytes:
+        out = b""
+        while packed:
+            frame = self._frame or self._library.ZstdDecompressor().decompressobj()
+            try:
+                out += frame.decompress(packed)
+            except self._library.ZstdError as reason:
+                raise _DamageError(str(reason)) from reason
+            self._frame, packed = (None, frame.unused_data) if frame.eof else (frame, b"")
+        return out
+
+
+@contextmanager
+def _unpacking(file: BinaryIO) -> Iterator[tuple[str, BlockReader]]:
+    """The kind of a file by its first bytes, not its name, and a reader of its content."""
+    head = file.read(6)
+    file.seek(0)
+    kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "plain")
+    if kind == "gzip":
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            yield kind, cast(io.BufferedIOBase, unpacked)
+    elif kind == "xz":
+        with lzma.LZMAFile(file) as unpacked:
+            yield kind, unpacked
+    elif kind == "zstd":
+        yield kind, _ZstdReader(file)
+    else:
+        yield kind, file

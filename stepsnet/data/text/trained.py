@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stepsnet.data.text.tokens import TOKENIZER
+from stepsnet.data.text.tokens import TOKENIZER, is_prepared
 from stepsnet.data.text.vocabulary import BpeVocabulary, ByteVocabulary, Vocabulary
 from stepsnet.errors import UsageError
 from stepsnet.models import load_model
@@ -43,6 +43,8 @@ def _vocabulary(place: Path, tokenizer: Path | None) -> Vocabulary:
         return given
     if own is not None:
         return own
-    if is_run(place) and (data := read_config(place).get("data", {})).get("kind") == "tokens":
-        return BpeVocabulary.load(Path(data["root"]).expanduser() / TOKENIZER)
+    if is_run(place) and (data := read_config(place).get("data", {})).get("kind") in ("text", "tokens"):
+        root = Path(data["root"]).expanduser()
+        if data["kind"] == "tokens" or is_prepared(root):
+            return BpeVocabulary.load(root / TOKENIZER)
     return ByteVocabulary()

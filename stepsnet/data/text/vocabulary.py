@@ -1,6 +1,8 @@
-"""What tokens stand for: every token is a piece of bytes, so that bits per byte and perplexity per word can be counted for any of them.
+"""Vocabularies: every token stands for bytes, so that bits per byte and perplexity per word can be computed for any of
+them.
 
-Both vocabularies are byte-level: each byte has a token, so no text is unknown to them, and decoding gives back the very same bytes.
+Both vocabularies are byte-level: each byte has a token, so any text can be encoded, and decoding restores the same
+bytes.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ class Vocabulary(ABC):
     """Text to tokens and back."""
 
     unit: str
-    """What one token is called: "bytes" or "tokens"."""
+    """Name of the tokens: "bytes" or "tokens"."""
     pieces: tuple[bytes, ...]
-    """The bytes that each token stands for; a token that is not text stands for none."""
+    """The bytes of each token; empty for special tokens."""
     separator: int | None = None
-    """The token that ends a document, if there is one."""
+    """The token that ends a document, if any."""
 
     @property
     @abstractmethod
@@ -40,21 +42,22 @@ class Vocabulary(ABC):
 
     @property
     def start(self) -> int:
-        """The token to begin with where there is no text yet: the end of a document, or of a line."""
+        """The first token of an empty prompt: the separator, or else a newline."""
         return self.pieces.index(b"\n") if self.separator is None else self.separator
 
     def decode(self, tokens: Iterable[int]) -> bytes:
-        """The bytes that tokens stand for; a cut in the middle of a character leaves some that are not text."""
+        """The bytes of tokens. They may end inside a character."""
         return b"".join(self.pieces[token] for token in tokens)
 
     def check_fits(self, vocab_size: int, where: str) -> None:
-        """A model's tokens are this vocabulary's, or nothing it says makes sense."""
+        """Refuse a model with another number of tokens."""
         if vocab_size != len(self.pieces):
-            raise UsageError(f"{where} knows {vocab_size} tokens, but the tokenizer {len(self.pieces)}; give the one it was trained with.")
+            sizes = f"{where} has {vocab_size} tokens, but the tokenizer {len(self.pieces)}"
+            raise UsageError(f"{sizes}; use the tokenizer it was trained with.")
 
 
 class ByteVocabulary(Vocabulary):
-    """256 tokens, the bytes themselves."""
+    """256 tokens, one per byte."""
 
     unit = "bytes"
     pieces = tuple(bytes([value]) for value in range(256))
@@ -68,7 +71,7 @@ class ByteVocabulary(Vocabulary):
 
 
 class BpeVocabulary(Vocabulary):
-    """A byte-level BPE in the format of the tokenizers library, which is only needed to encode."""
+    """A byte-level BPE in the format of the tokenizers library, which is needed only for encoding."""
 
     unit = "tokens"
 
@@ -77,7 +80,7 @@ class BpeVocabulary(Vocabulary):
         try:
             self.pieces, self.separator = _read_pieces(json.loads(content))
         except (ValueError, KeyError, TypeError) as reason:
-            raise UsageError(f"{where} is not a byte-level BPE as `stepsnet prepare-text` writes it ({reason!r}).") from reason
+            raise UsageError(f"{where} is not a byte-level BPE of `stepsnet prepare-text` ({reason!r}).") from reason
         self._encoder: Any = None
 
     @classmethod
@@ -96,18 +99,18 @@ class BpeVocabulary(Vocabulary):
         return list(self._encoder.encode(text).ids)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_encoder": None}  # the library's object is made anew where it is needed
+        return {**self.__dict__, "_encoder": None}  # created again when needed
 
 
 def make_encoder(content: str) -> Any:
-    """The library's tokenizer; a text that happens to contain "<|endoftext|>" contains these characters and not the token."""
+    """The library's tokenizer. "<|endoftext|>" in a text is encoded as characters, not as the special token."""
     encoder = require("tokenizers", extra="text").Tokenizer.from_str(content)
     encoder.encode_special_tokens = True
     return encoder
 
 
 def byte_characters() -> dict[str, int]:
-    """The printable character by which byte-level BPEs (GPT-2's and all after it) write each byte."""
+    """The printable character that byte-level BPEs (GPT-2 and later) use for each byte."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [value for value in range(256) if value not in printable]
     return {chr(value): value for value in printable} | {chr(256 + index): value for index, value in enumerate(others)}

@@ -1,4 +1,4 @@
-"""Text as a row of tokens, cut into windows of seq_len + 1; here tokens are the bytes of any files, large plain ones left on disk."""
+"""Text as a sequence of tokens, cut into windows of seq_len + 1; and text files as bytes, large ones memory-mapped."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from stepsnet.errors import UsageError
 
 log = logging.getLogger("stepsnet.data")
 
-IGNORED = -100  # the target of a position that does not count, as torch's cross entropy has it
-MAPPED_FROM = 1 << 22  # bytes; smaller files are simply read
+IGNORED = -100  # target of positions that do not count; the default of torch's cross entropy
+MAPPED_FROM = 1 << 22  # bytes; smaller files are read into memory
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, ValueError)
 Tokens = NDArray[np.unsignedinteger[Any]]
 """Bytes (uint8), or the tokens of a prepared text (uint16, uint32)."""
 
 
 class MappedTokens:
-    """A large file that stays on disk until it is used; sent to another process as its name, not as its content."""
+    """A memory-mapped file, pickled as its path."""
 
     def __init__(self, path: Path, dtype: str = "uint8") -> None:
         self.path, self.dtype = path, dtype
@@ -40,7 +40,7 @@ class MappedTokens:
 
 
 class TextStore:
-    """Pieces of text behind each other, or a part [start, stop) of them, addressed by token."""
+    """Concatenated pieces of text, or a part [start, stop) of them, addressed by token."""
 
     def __init__(self, pieces: Sequence[Tokens | MappedTokens], start: int = 0, stop: int | None = None) -> None:
         self.pieces = list(pieces)
@@ -56,7 +56,7 @@ class TextStore:
         return TextStore(self.pieces, self.start + start, self.start + stop)
 
     def read(self, start: int, stop: int) -> Tokens:
-        """Tokens [start, stop), which may run over several pieces."""
+        """Tokens [start, stop), which may span several pieces."""
         start, stop = start + self.start, min(stop + self.start, self.stop)
         found: list[Tokens] = []
         number = int(np.searchsorted(self.ends, start, side="right"))
@@ -73,12 +73,12 @@ class TextStore:
 class TextSample(NamedTuple):
     sample_id: int
     window: NDArray[np.int64]
-    """seq_len + 1 tokens; the last window of a validation text ends with IGNORED where the text has ended."""
+    """seq_len + 1 tokens; the last window of a validation text is padded with IGNORED."""
     context: int = 0
-    """How many targets at the window's beginning do not count, because an earlier window has counted them."""
+    """Number of targets at the start that do not count, because an earlier window counts them."""
 
 
-class Windows(ABC):
+class TextWindows(ABC):
     """Windows by (epoch, index)."""
 
     store: TextStore
@@ -98,13 +98,13 @@ class Windows(ABC):
 
     @property
     def skipped(self) -> int:
-        """Unreadable files are found before the first step, so no sample is ever missing."""
+        """Always 0: unreadable files are skipped when the text is loaded."""
         return 0
 
 
 @dataclass(frozen=True)
-class TrainWindows(Windows):
-    """All windows of an epoch are shifted by an offset of (seed, epoch), for which the end of the text leaves room."""
+class TrainWindows(TextWindows):
+    """Windows shifted by an offset from (seed, epoch); one window less leaves space for it."""
 
     store: TextStore
     seq_len: int
@@ -119,16 +119,17 @@ class TrainWindows(Windows):
 
 
 @dataclass(frozen=True)
-class ValidWindows(Windows):
-    """Every token but the first is a target once. With a stride below seq_len the windows overlap, and what came before is context.
+class ValidWindows(TextWindows):
+    """Every token but the first is a target once. With a stride below seq_len windows overlap, and earlier tokens are
+    context.
 
-    A `limit` takes that many windows instead of all, evenly spread over the text.
+    `limit` takes that many windows instead of all, evenly spread over the text.
     """
 
     store: TextStore
     seq_len: int
     stride: int = 0
-    """How far one window is from the next; 0: seq_len."""
+    """Distance between windows; 0: seq_len."""
     limit: int = 0
 
     @property
@@ -150,7 +151,7 @@ class ValidWindows(Windows):
 
 @dataclass(frozen=True)
 class Text:
-    """A whole data set: tokens for training and tokens for validation, and what they stand for."""
+    """A data set: tokens for training and validation, and their vocabulary."""
 
     name: str
     train: TextStore
@@ -158,18 +159,23 @@ class Text:
     vocabulary: Vocabulary = field(default_factory=ByteVocabulary)
 
     def check(self, seq_len: int) -> None:
-        """Find a text that is too short before the first step."""
+        """Refuse a text that is too short."""
         if len(self.train) < 2 * seq_len:
             size = f"{len(self.train)} {self.vocabulary.unit}"
-            raise UsageError(f"{self.name}: {size} of training text are too short for data.seq_len={seq_len}.")
+            raise UsageError(f"{self.name}: {size} of training text are not enough for data.seq_len={seq_len}.")
         if len(self.valid) < 2:
-            raise UsageError(f"{self.name}: there is no validation text; data.valid or a larger data.valid_fraction gives some.")
+            raise UsageError(
+                f"{self.name}: there is no validation text; set data.valid or a larger data.valid_fraction."
+            )
 
 
 def load_text_files(config: DataConfig) -> Text:
-    """Text from `root`; validation from `valid`, or the last `valid_fraction` of root's text. Each is a file or a folder."""
+    """Text from `root`; validation from `valid`, or the last `valid_fraction` of root's text. Each is a file or a
+    folder."""
     if not config.root:
-        raise UsageError("data.root is missing: give a text file or a folder of text files.")
+        raise UsageError(
+            "data.root is missing: give a text file, a folder of text files, or a folder of `stepsnet prepare-text`."
+        )
     whole = TextStore(_read_all(config.root, config))
     if config.valid:
         return Text(config.root, whole, TextStore(_read_all(config.valid, config)))
@@ -177,10 +183,10 @@ def load_text_files(config: DataConfig) -> Text:
     return Text(config.root, whole.part(0, cut), whole.part(cut, len(whole)))
 
 
-def _read_all(place: str, config: DataConfig) -> list[Tokens | MappedTokens]:
-    path = Path(place).expanduser()
+def _read_all(root: str, config: DataConfig) -> list[Tokens | MappedTokens]:
+    path = Path(root).expanduser()
     if not path.exists():
-        raise UsageError(f"{place} does not exist; it should be a text file or a folder of text files.")
+        raise UsageError(f"{root} does not exist; it must be a text file or a folder of text files.")
     if path.is_file():
         files = [path]
     else:
@@ -199,12 +205,12 @@ def _read_all(place: str, config: DataConfig) -> list[Tokens | MappedTokens]:
             continue
         pieces.append(piece)
     if not pieces:
-        raise UsageError(f"{place} has no readable text files ({len(files)} tried, {skipped} unreadable).")
+        raise UsageError(f"{root} has no readable text files ({len(files)} tried, {skipped} unreadable).")
     return pieces
 
 
 def load_piece(path: Path) -> Tokens | MappedTokens:
-    """The bytes of one file that has to be there."""
+    """The bytes of one file; a UsageError if it cannot be read."""
     try:
         return _read(path)
     except UNREADABLE as reason:
@@ -216,7 +222,7 @@ def _unreadable(path: Path, reason: Exception) -> UsageError:
 
 
 def _read(path: Path) -> Tokens | MappedTokens:
-    """The bytes of one file, unpacked; ValueError if it is not text."""
+    """The unpacked bytes of one file; ValueError if it is not text."""
     unpack: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
     piece: Tokens | MappedTokens
     if path.suffix in unpack:
@@ -229,5 +235,5 @@ def _read(path: Path) -> Tokens | MappedTokens:
     if len(content) == 0:
         raise ValueError("it is empty")
     if (content[:8192] == 0).any():
-        raise ValueError("it contains zero bytes, as text does not")
+        raise ValueError("it contains zero bytes, so it is not text")
     return piece

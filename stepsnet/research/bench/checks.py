@@ -38,8 +38,7 @@ from stepsnet.models import create_model, load_model, save_model
 from stepsnet.models.language import Transformer
 from stepsnet.report.bench import machine_line, tables_of
 from stepsnet.research.bench.timing import Quartiles, describe_machine, interleave, threads
-from stepsnet.tasks.generation import generate_tokens
-from stepsnet.tasks.sampling import Sampling
+from stepsnet.tasks.generation import Sampling, generate_tokens
 
 DEEPEST = ("deit_deep_d96", "steps_deit_deep_d96", "steps_swin_deep_d96")
 BUILD_SECONDS = 1.5

@@ -10,8 +10,7 @@ import torch
 from transformers import DynamicCache, GenerationMixin, StaticCache
 
 from stepsnet.integrations.transformers import StepsTransformerForCausalLM, to_stepsnet
-from stepsnet.tasks.generation import generate_tokens
-from stepsnet.tasks.sampling import Sampling
+from stepsnet.tasks.generation import Sampling, generate_tokens
 from tests.integrations.transformers.common import NAMES, make_ids, make_model, write
 
 both = pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
-from stepsnet.data.text.bpe import train_bpe
+from stepsnet.data.text.prepare import train_bpe
 from stepsnet.data.text.vocabulary import BpeVocabulary, ByteVocabulary
 from stepsnet.errors import UsageError
 from stepsnet.integrations.transformers import StepsTransformerForCausalLM, from_run, from_stepsnet, make_tokenizer, to_stepsnet
