@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsnet.data import text as text_module
 from stepsnet.data.config import DataConfig
 from stepsnet.data.load import load_text
+from stepsnet.data.text import windows as text_module
 from stepsnet.data.text.windows import IGNORED, MappedTokens, Text, TextStore, TrainWindows, ValidWindows
 from stepsnet.errors import UsageError
 

@@ -12,7 +12,9 @@ from stepsnet.models.language import Transformer
 from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA, is_run, read_config
 
 
-def load_language_run(place: Path, *, ema: bool = False, tokenizer: Path | None = None) -> tuple[Transformer, Vocabulary]:
+def load_language_run(
+    place: Path, *, ema: bool = False, tokenizer: Path | None = None
+) -> tuple[Transformer, Vocabulary]:
     """The model in evaluation mode and its vocabulary. `place` is a run folder or a weights file."""
     if place.is_dir():
         read_config(place)  # raises if this is not a run
