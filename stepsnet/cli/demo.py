@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from dataclasses import asdict
+import time
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from stepsnet.cli.console import print_json, print_table, progress, say, seed
-from stepsnet.errors import RunFailed, UsageError
+from stepsnet.errors import UsageError
 from stepsnet.report.table import Table
-
-if TYPE_CHECKING:
-    from stepsnet.research.studies.demo import Network
 
 SUMMARY = "compare deep networks of equal cost on a small data set; nothing to download, a few minutes"
 DESCRIPTION = """\
 Trains three networks of equal depth, parameters and multiply-accumulates on scikit-learn's digits: a plain residual
 network, StepsNet (Eq. 5) and StepsNet with matched joins. Prints a table and writes report.html with loss curves and
 the shortcut ratio over depth. Takes a few minutes on 2 cores. docs/demo.md says how it was chosen and confirmed.
+An interrupted demo continues with --out.
 
   stepsnet demo
   stepsnet demo --seed 7 --out runs/my-demo
@@ -35,37 +31,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.research.studies.demo import ITERS, NETWORKS, run_demo
-    from stepsnet.research.studies.demo_report import COLUMNS, REMARKS, cells, findings, write_report
+    from stepsnet.cli.study import Shown, cores
+    from stepsnet.research.studies import demo, runner
 
-    out = _new_folder(args.out)
-    say("Training three networks of equal cost, two at a time: a few minutes on 2 cores.")
-    try:
-        with progress("demo: step", len(NETWORKS) * ITERS) as bar:
-
-            def step(network: Network, metrics: Mapping[str, Any]) -> None:
-                bar.advance(note=f"{network.label}: loss {metrics['loss']:.3f}")
-
-            demo = run_demo(args.seed, out, step)
-    except RunFailed as failure:
-        say(str(failure))
+    place = runner.Place(_folder(args.out), demo.demo_study((args.seed,), demo.arms()), "quick")
+    cells, began = runner.left(place), time.perf_counter()
+    workers = min(demo.WORKERS, cores())
+    say(f"Training {len(cells)} networks of equal cost, {workers} at a time: a few minutes on 2 cores.")
+    with progress("demo", runner.steps_left(place, cells), "steps") as bar:
+        ended = runner.run_study(place, roots={}, workers=workers, progress=Shown(bar, len(cells)))
+    if ended.signal is not None:
+        say(f"Stopped and saved. `stepsnet demo --seed {args.seed} --out {place.out}` continues.")
+        return 128 + ended.signal
+    if ended.results.failed():
         return 1
-    report = write_report(demo, out)
+    found = demo.summary(ended.results, time.perf_counter() - began)
+    report = demo.write_report(place, found)
     if args.json:
-        print_json({**asdict(demo), "ranking": demo.ranking(), "findings": findings(demo), "report": str(report)})
+        print_json({**found, "report": str(report)})
         return 0
-    print_table(Table(COLUMNS, [[outcome.label, *cells(outcome)] for outcome in demo.networks]))
-    print("\n".join(findings(demo)) + "\n")
-    print("\n".join(REMARKS) + "\n")
+    print_table(Table(demo.COLUMNS, [demo.row(network) for network in found["networks"]]))
+    print("\n".join(found["findings"]) + "\n")
+    print("\n".join(demo.REMARKS) + "\n")
     print(f"Curves and γ over depth: {report}")
     return 0
 
 
-def _new_folder(asked: str | None) -> Path:
-    """The folder of --out, which must be empty, or the next free runs/demo-<number>. It exists afterwards."""
+def _folder(asked: str | None) -> Path:
+    """The folder of --out, which must be empty or of a demo, or the next free runs/demo-<number>. It is created."""
     numbered = (Path("runs") / f"demo-{number}" for number in count(1))
     folder = Path(asked) if asked is not None else next(folder for folder in numbered if not folder.exists())
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"--out {folder} is not an empty folder; give another one.")
+    if folder.exists() and not (folder / "cells").is_dir() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"--out {folder} is not an empty folder and not one of a demo; give another one.")
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -13,7 +13,7 @@ from stepsnet.errors import UsageError
 from stepsnet.report.table import Column, Table
 
 if TYPE_CHECKING:
-    from stepsnet.research.studies.results import Measured, Results
+    from stepsnet.research.studies.results import CellResult, Results
     from stepsnet.research.studies.runner import Ended, Place
 
 SUMMARY = "compare networks by rules fixed in advance: the paper's ablations, and joins; resumable"
@@ -69,20 +69,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(place: Place, args: argparse.Namespace) -> int:
-    from stepsnet.research.studies.runner import left, run_study, steps_left
+    from stepsnet.research.studies.runner import collect, left, run_study, steps_left
 
-    workers = args.workers if args.workers is not None else _cores()
+    workers = args.workers if args.workers is not None else cores()
     if workers < 1 or (args.hours is not None and args.hours <= 0):
         raise UsageError(f"--workers and --hours must be above 0, not {workers} and {args.hours}.")
     roots = dict(_pair(word) for word in args.data)
-    every, cells = place.chosen().cells(), left(place, args.only)
-    if every and not any(fnmatch(cell.id, args.only) for cell in every):
+    cells = left(place, args.only)
+    if not cells and not any(fnmatch(cell.id, args.only) for cell in place.chosen().cells(collect(place).found)):
         what = f"{place.study.name} {place.size}"
         raise UsageError(f"No cell of {what} matches --only {args.only!r}; --dry-run lists them.")
-    say(f"{place.study.name}, {place.size}: {len(cells)} of {len(every)} cells to run, {workers} at a time.")
+    total = place.chosen().count()
+    say(f"{place.study.name}, {place.size}: {len(cells)} of {total} cells to run, {workers} at a time.")
     with progress(place.study.name, steps_left(place, cells), "steps") as bar:
-        watch = _Shown(bar, len(cells))
-        ended = run_study(place, roots=roots, workers=workers, only=args.only, hours=args.hours, watch=watch)
+        shown = Shown(bar, len(cells))
+        ended = run_study(place, roots=roots, workers=workers, only=args.only, hours=args.hours, progress=shown)
     if ended.signal is not None:
         say(f"Stopped and saved: {_standing(ended)}; continue with the same command.")
         return 128 + ended.signal
@@ -91,7 +92,7 @@ def _run(place: Place, args: argparse.Namespace) -> int:
     return _report(place, ended.results, json=args.json)
 
 
-class _Shown:
+class Shown:
     """A bar of steps, and a line for every cell that ends."""
 
     def __init__(self, bar: Bar, total: int) -> None:
@@ -100,7 +101,7 @@ class _Shown:
     def steps(self, amount: int, note: str) -> None:
         self._bar.advance(amount, note=f"cell {min(self._done + 1, self._total)} of {self._total}: {note}")
 
-    def ended(self, found: Measured) -> None:
+    def ended(self, found: CellResult) -> None:
         self._done += 1
         result = f"failed: {found.error}" if found.error else f"validation loss {found.loss:.4f}"
         say(f"{self._done}/{self._total}  {found.cell}  {result}")
@@ -152,7 +153,7 @@ def _list(*, json: bool) -> int:
     if json:
         print_json([
             {"name": study.name, "title": study.title, "question": study.question, "rule": study.rule,
-             "sizes": {name: {"cells": len(size.cells()), "effort": size.effort} for name, size in study.sizes.items()}}
+             "sizes": {name: {"cells": size.count(), "effort": size.effort} for name, size in study.sizes.items()}}
             for study in studies
         ])  # fmt: skip
         return 0
@@ -162,7 +163,7 @@ def _list(*, json: bool) -> int:
     return 0
 
 
-def _cores() -> int:
+def cores() -> int:
     """The cores that this process may use, where the system tells (`taskset`, a container), else all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -178,4 +179,4 @@ def _pair(word: str) -> tuple[str, str]:
 
 def _standing(ended: Ended) -> str:
     found = ended.results
-    return f"{len(found.found)} of {len(found.size.cells())} cells have ended"
+    return f"{len(found.found)} of {found.size.count()} cells have ended"

@@ -9,7 +9,7 @@ import pytest
 
 from stepsnet.cli.main import main
 from stepsnet.research.studies import runner
-from stepsnet.research.studies.registered import reverse
+from stepsnet.research.studies.ablations import REVERSE
 from tests.research.studies import toy
 
 
@@ -29,7 +29,7 @@ def test_a_dry_run_shows_what_it_would_cost(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_report_says_what_the_rule_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     losses = {"1steps": 1.0, "3steps": 0.8, "3steps_reverse": 0.9}
-    for cell in reverse.STUDY.sizes["quick"].cells():
+    for cell in REVERSE.sizes["quick"].cells():
         toy.pretend(tmp_path / "cells", cell, losses[cell.arm.network] + 0.001 * cell.seed)
     assert main(["study", "reverse", "--report", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -63,7 +63,7 @@ def test_mistakes_are_answered_in_a_sentence(words: list[str], sentence: str, tm
 def test_the_wrong_folder_of_data_is_noticed_before_any_cell_runs(
     name: str, size: str, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_Process", None)  # whoever starts a cell, fails
+    monkeypatch.setattr(runner, "_Process", None)  # starting a cell fails
     (tmp_path / "empty").mkdir()
     assert main(["study", name, "--size", size, "--data", f"{data}={tmp_path / 'empty'}", "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
@@ -81,7 +81,7 @@ def test_a_file_is_no_place_for_a_study(tmp_path: Path, capsys: pytest.CaptureFi
 def test_as_many_cells_at_a_time_as_cores_may_be_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for cell in reverse.STUDY.sizes["quick"].cells():
+    for cell in REVERSE.sizes["quick"].cells():
         toy.pretend(tmp_path / "cells", cell, 1.0 + 0.001 * cell.seed)
     monkeypatch.setattr("os.sched_getaffinity", lambda _process: {3, 5, 8}, raising=False)
     assert main(["study", "reverse", "--out", str(tmp_path)]) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from stepsnet.cli.main import main
 from stepsnet.report.table import Column, Table, cell_width
-from stepsnet.research.studies.registered import reverse
+from stepsnet.research.studies.ablations import REVERSE
 from tests.cli.test_demo import pretend_demo
 from tests.research.studies import toy
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (run / "config.json").write_text(json.dumps(config))
         (run / "metrics.jsonl").write_text('{"step": 123456}\n')
         (run / "eval.jsonl").write_text(json.dumps({"step": 123456, **METRICS}) + "\n")
-    for cell in reverse.STUDY.sizes["quick"].cells():
+    for cell in REVERSE.sizes["quick"].cells():
         toy.pretend(tmp_path / "studies" / "cells", cell, 1.0 + 0.001 * cell.seed)
     monkeypatch.chdir(tmp_path)
     return tmp_path

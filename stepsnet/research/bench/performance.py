@@ -35,7 +35,8 @@ ROOT = Path(__file__).parents[3]
 PAGES = (ROOT / "docs" / "performance.md",)
 FIGURES = ROOT / "docs" / "performance"
 CHECKS = "python -m stepsnet.research.bench.checks"
-SPEED, BOTH = "stepsnet bench speed", "--mode inference training"
+SPEED, BOTH, TRAINING = "stepsnet bench speed", "--mode inference training", "--mode training"
+EXPORTED = "deit_tiny steps_deit_tiny swin_tiny steps_swin_tiny"
 FIGURE_6A = " ".join(
     f"{name} steps_{name}"
     for name in ("resnet18", "resnet34", "resnet50", "deit_tiny", "deit_small", "swin_tiny", "swin_small")
@@ -56,10 +57,10 @@ COMMANDS = {
     "baseline_deit_tiny": f"{SPEED} steps_deit_tiny --against baseline --batch 8 32 {BOTH} --rounds 7",
     "baseline_deit_small": f"{SPEED} steps_deit_small --against baseline --batch 8 {BOTH} --rounds 7",
     "baseline_deit_small_32": f"{SPEED} steps_deit_small --against baseline --batch 32 --mode inference --rounds 7",
-    "baseline_deit_small_32_training": f"{SPEED} steps_deit_small --against baseline --batch 32 --mode training --rounds 7",
+    "baseline_deit_small_32_training": f"{SPEED} steps_deit_small --against baseline --batch 32 {TRAINING} --rounds 7",
     "baseline_swin_tiny": f"{SPEED} steps_swin_tiny --against baseline --batch 8 {BOTH} --rounds 7",
     "baseline_swin_tiny_32": f"{SPEED} steps_swin_tiny --against baseline --batch 32 --mode inference --rounds 7",
-    "baseline_swin_tiny_32_training": f"{SPEED} steps_swin_tiny --against baseline --batch 32 --mode training --rounds 7",
+    "baseline_swin_tiny_32_training": f"{SPEED} steps_swin_tiny --against baseline --batch 32 {TRAINING} --rounds 7",
     "deep_swin": f"{SPEED} steps_swin_deep_d96 --against baseline --batch 8 {BOTH} --rounds 7",
     "deep_table5b": "stepsnet bench depth --table 5b --batch 8 --rounds 7",
     "memory": "stepsnet bench memory swin_deep_d96 steps_swin_deep_d96 --batch 32 64",
@@ -69,7 +70,7 @@ COMMANDS = {
     "bf16_training": f"{SPEED} deit_tiny --against eager --dtype bf16 --batch 8 --mode training --rounds 7",
     "compiled": f"{SPEED} swin_tiny --against timm --compile --batch 8 --rounds 7",
     "exported": f"{SPEED} swin_tiny deit_small --against timm onnxruntime openvino --batch 8 --rounds 7",
-    "exported_steps": f"{SPEED} deit_tiny steps_deit_tiny swin_tiny steps_swin_tiny --against openvino --batch 8 --rounds 7",
+    "exported_steps": f"{SPEED} {EXPORTED} --against openvino --batch 8 --rounds 7",
     "exported_folded": f"{SPEED} resnet50 --against timm onnxruntime openvino --fold --batch 8 --rounds 7",
     "growth": "stepsnet bench depth deit_tiny steps_deit_tiny --batch 4 --rounds 7",
     "growth_training": "stepsnet bench depth deit_tiny steps_deit_tiny --mode training --batch 2 --rounds 7 --widths",

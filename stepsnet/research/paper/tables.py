@@ -88,8 +88,8 @@ def _dense_rows(around: str, figures: dict[str, str], notes: dict[str, str] | No
 
 _DETECTORS = (
     "At 1280×800: backbone, pyramid and proposal head on the whole image, box heads on 1,000 regions (each of a "
-    "cascade's three), mask heads on 100 (each of three); pooling, suppression and pasting are not counted. Parameters, "
-    "which the paper does not print here, are for 80 classes"
+    "cascade's three), mask heads on 100 (each of three); pooling, suppression and pasting are not counted. "
+    "Parameters, which the paper does not print here, are for 80 classes"
 )
 TABLE_2A = PaperTable(
     "table2a",

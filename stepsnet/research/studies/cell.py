@@ -1,6 +1,7 @@
-"""One cell, in a process of its own: `python -m stepsnet.research.studies.cell` with its job as one line of JSON on standard input.
+"""One cell in a process: `python -m stepsnet.research.studies.cell`, its job as one line of JSON on standard input.
 
-It ends, saved, when it is asked to or when whoever started it is no more, which it sees by the end of its standard input.
+It saves and exits on SIGTERM, and when its standard input is closed because the study has ended. After training it
+measures the probes of the study (Tables 6 and 7: no further training) and writes each to <name>.json in the run folder.
 """
 
 from __future__ import annotations
@@ -12,40 +13,53 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+from stepsnet.analysis import GammaRecorder, drop_blocks, mask_paths
+from stepsnet.errors import RunFailed, UsageError
+from stepsnet.files import read_json, write_json
+from stepsnet.research.studies.results import has_null
+from stepsnet.runs.folder import is_being_trained, is_run
+from stepsnet.tasks.base import Batch
+from stepsnet.train.config import TrainConfig
+from stepsnet.train.distributed import Processes, choose_device
+from stepsnet.train.evaluate import trained_model
+from stepsnet.train.loader import ValidationBatches
+from stepsnet.train.trainer import resume, train
+from stepsnet.train.typed import from_dict
+
+Measure: TypeAlias = Callable[[nn.Module, Batch], tuple[float, float]]
 
 WAIT_SECONDS = 1.0
+PROBES: dict[str, Callable[[nn.Module, Iterable[Batch], Measure], dict[str, Any]]] = {
+    "paths": lambda model, batches, measure: mask_paths(model, batches, measure).to_json(),
+    "drops": lambda model, batches, measure: drop_blocks(model, batches, measure).to_json(),
+}
 
 
 def main() -> int:
-    """Train what the job describes, on from where it was; 0 once it is finished, 128 + signal if it was stopped."""
+    """Train the job, or resume it; 0 when it has finished, 128 + signal if it was stopped."""
     job: dict[str, Any] = json.loads(sys.stdin.readline())
-    threading.Thread(target=_leave_with_the_parent, daemon=True).start()
-    import torch
-
-    from stepsnet.analysis import GammaRecorder
-    from stepsnet.errors import RunFailed, UsageError
-    from stepsnet.research.studies.probes import probe
-    from stepsnet.runs.folder import is_being_trained, is_run
-    from stepsnet.train.config import TrainConfig
-    from stepsnet.train.trainer import resume, train
-    from stepsnet.train.typed import from_dict
-
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     config = from_dict(TrainConfig, job["config"])
     folder = Path(config.out)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    own = (folder.parent / f".{folder.name}.lock").open("a")  # open as long as the process lives, and the lock with it
-    fcntl.lockf(own, fcntl.LOCK_EX)  # one study after the other: who comes second finds a finished run
-    while is_being_trained(folder):  # by somebody else
+    own = (folder.parent / f".{folder.name}.lock").open("a")  # the lock is held until the process ends
+    fcntl.lockf(own, fcntl.LOCK_EX)  # a second study waits, and finds a finished run
+    while is_being_trained(folder):  # by another command
         time.sleep(WAIT_SECONDS)
-    watchers = [GammaRecorder(every=job["look_every"], always=job["looks"])]
+    callbacks = [GammaRecorder(every=job["look_every"], always=job["looks"])]
     try:
         if is_run(folder):
-            result = resume(folder, [f"data.root={config.data.root}"] if config.data.root else [], watchers)
+            result = resume(folder, [f"data.root={config.data.root}"] if config.data.root else [], callbacks)
         else:
-            result = train(config, watchers)
+            result = train(config, callbacks)
         if not result.finished:
             return 128 + (result.signal or 0)
         for name in job["probes"]:
@@ -56,9 +70,46 @@ def main() -> int:
     return 0
 
 
-def _leave_with_the_parent() -> None:
+def _exit_with_parent() -> None:
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _OnDevice:
+    """The validation batches on the device, read anew for each pass."""
+
+    def __init__(self, batches: ValidationBatches, device: torch.device) -> None:
+        self.batches, self.device = batches, device
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch, counts in self.batches:
+            if counts:
+                yield {key: tensor.to(self.device) for key, tensor in batch.items()}
+
+
+def probe(name: str, folder: Path, config: TrainConfig) -> None:
+    """Measure a probe of the finished run by loss and accuracy, unless its file exists and has no null."""
+    path = folder / f"{name}.json"
+    known = read_json(path)
+    if known and not has_null(known):
+        return
+    task, model = trained_model(folder, config)
+    processes = Processes(device=choose_device(config.device))
+    model.to(processes.device)
+    counted = ValidationBatches(task, config.eval.batch_size or config.batch_size, config.workers, processes)
+    batches = _OnDevice(counted, processes.device)
+
+    def measure(metric: str) -> Measure:
+        def sums(model: nn.Module, batch: Batch) -> tuple[float, float]:
+            found = task.evaluate(model, batch)
+            return float(found[f"{metric}_sum"]), float(found["count"])
+
+        return sums
+
+    with torch.no_grad():
+        first = task.evaluate(model.eval(), next(iter(batches)))
+    metrics = [metric for metric in ("loss", "top1") if f"{metric}_sum" in first]
+    write_json(path, {metric: PROBES[name](model, batches, measure(metric)) for metric in metrics})
 
 
 if __name__ == "__main__":

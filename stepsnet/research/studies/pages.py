@@ -1,19 +1,126 @@
-"""From a study's results to its report."""
+"""A study's figures and its report. Errors are standard errors over seeds."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import mean
+from typing import TYPE_CHECKING, Any
 
+from stepsnet.report.chart import BarChart, Chart, Line, LineChart
 from stepsnet.report.study import StudyPage, write_study
 from stepsnet.report.table import Column, Table
-from stepsnet.research.studies.results import Results, spread
-from stepsnet.research.studies.runner import Place
+from stepsnet.research.studies.results import Results, mean_and_error, with_error
 from stepsnet.research.studies.study import Arm, Setting
+from stepsnet.runs.folder import GAMMA, read_lines
 
-LOOKS = 3  # at γ: before training, early, at the end
+if TYPE_CHECKING:
+    from stepsnet.research.studies.runner import Place
+
+Charts = Iterator[tuple[str, Chart]]
+"""Each with the name of its file."""
+
+INITS = {False: "linear layers start trunc-normal 0.02", True: "linear layers start as Xavier's"}
+LOOKS = 3  # records of γ in a table: before training, early, at the end
 GPU_RATE = 50e12
-"""Operations a second that one GPU is assumed to sustain, for the estimate of hours; an assumption, not a measurement."""
+"""Operations per second assumed for one GPU in the estimate of hours."""
+
+
+def loss_over_blocks(results: Results, setting: Setting, *, training: bool = False, one_line: str = "") -> Charts:
+    """One line per label, or one line `one_line` for all arms; nothing if no arm has finished."""
+    families: dict[str, list[Arm]] = {}
+    for arm in results.size.of(setting):
+        if results.finished(arm):
+            families.setdefault(one_line or arm.label, []).append(arm)
+    kind = "training" if training else "validation"
+    lines = []
+    for label, unsorted in families.items():
+        arms = sorted(unsorted, key=lambda arm: arm.blocks)
+        losses = ([cell.train_loss if training else cell.loss for cell in results.finished(arm)] for arm in arms)
+        found = [mean_and_error(values) for values in losses]
+        means = [centre for centre, _ in found]
+        lines.append(Line(label, [arm.blocks for arm in arms], means, arms[-1].color, errors_of(found)))
+    if lines:
+        shown = [len(results.finished(arm)) for arms in families.values() for arm in arms]
+        yield f"{setting.key}-{kind}", LineChart(
+            lines=lines, title=f"{kind.capitalize()} loss over depth: {setting.key}", x_label="blocks",
+            y_label=f"{kind} loss (nats)", note=f"{setting.about}; mean ± standard error over {seeds_in_words(shown)}",
+        )  # fmt: skip
+
+
+def differences(
+    results: Results, setting: Setting, reference: str, arms: Sequence[Arm], name: str = "differences"
+) -> Charts:
+    """How much lower than the reference's the validation loss of each arm is."""
+    base = results.values(reference)
+    shown = [(arm, found) for arm in arms if arm.key != reference and (found := results.values(arm.key))]
+    if not base or not shown:
+        return
+    centre, error = mean_and_error(base)
+    others = (mean_and_error(found) for _, found in shown)
+    gains = [(centre - middle, (error**2 + other**2) ** 0.5) for middle, other in others]
+    known = results.arm(reference)
+    assert known is not None
+    with_blocks = any(arm.blocks != known.blocks for arm, _ in shown)  # else the title has them
+    labels = [f"{arm.label}, {arm.blocks} blocks" if with_blocks else arm.label for arm, _ in shown]
+    yield f"{setting.key}-{name}", BarChart(
+        labels=labels, values=[gain for gain, _ in gains], spans=spans_of(gains),
+        colors=[arm.color for arm, _ in shown], title=f"Gain over {known.label}, {known.blocks} blocks: {setting.key}",
+        x_label="validation loss, lower by (nats)",
+        note=f"{setting.about}; standard errors over {seeds_in_words([len(base)])}",
+    )  # fmt: skip
+
+
+def gains_over_the_first(results: Results) -> Charts:
+    """On every data set, how much lower than its first arm's the losses of the others are."""
+    for setting in results.size.settings():
+        first, *others = results.size.of(setting)
+        yield from differences(results, setting, first.key, others)
+
+
+def gamma_over_depth(
+    results: Results, setting: Setting, arms: Sequence[Arm], step: int, *, xavier: bool = False
+) -> Charts:
+    """γ after every block at one training step, the mean over seeds."""
+    lines: list[Line] = []
+    seeds: list[int] = []
+    for arm in arms:
+        records = (read_lines(results.pool / cell.cell / GAMMA) for cell in results.finished(arm))
+        looks = [line["gamma"] for record in records for line in record if line["step"] == step]
+        if looks:
+            curve = [mean(found) if None not in found else None for found in zip(*looks, strict=True)]
+            lines.append(Line(arm.label, range(1, len(curve) + 1), curve, arm.color))
+            seeds.append(len(looks))
+    if lines:
+        blocks = arms[0].blocks
+        yield f"{setting.key}-gamma-{blocks}-step{step}" + ("-xavier" if xavier else ""), LineChart(
+            lines=lines, x_label="block", y_label="γ = σ(z_0)/σ(z_l)",
+            title=f"Shortcut ratio over depth at step {step}: {setting.key}, {blocks} blocks",
+            note=f"{setting.about}; {INITS[xavier]}; full-width state, waiting slices included; mean over "
+            f"{seeds_in_words(seeds)}",
+        )  # fmt: skip
+
+
+def gammas(results: Results, setting: Setting, arms: Sequence[Arm], *, xavier: bool = False) -> Charts:
+    """Before training, early and at the end."""
+    for step in dict.fromkeys((0, *setting.looks[1:2], *setting.looks[-1:])):
+        yield from gamma_over_depth(results, setting, arms, step, xavier=xavier)
+
+
+def errors_of(found: Sequence[tuple[float, float]]) -> list[float]:
+    """The errors of means to draw; 0 for a single seed."""
+    return [0.0 if error != error else error for _, error in found]
+
+
+def spans_of(found: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The ends of mean ± error to draw."""
+    return [(centre - error, centre + error) for (centre, _), error in zip(found, errors_of(found), strict=True)]
+
+
+def seeds_in_words(finished: Sequence[int]) -> str:
+    """The number of seeds that finished, or its range over arms."""
+    fewest, most = min(finished), max(finished)
+    return "one seed" if most == 1 else f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
 
 
 def write_report(place: Place, results: Results) -> tuple[Path, Path]:
@@ -23,18 +130,21 @@ def write_report(place: Place, results: Results) -> tuple[Path, Path]:
 
 def study_page(place: Place, results: Results) -> StudyPage:
     study, size = place.study, place.chosen()
-    total = len(size.cells())
-    done = total - len(results.missing()) - len(results.failed())
+    total, failed, missing = size.count(), len(results.failed()), len(results.missing())
+    registered = [
+        ("Question", study.question),
+        ("Data and training", "; ".join(setting.about for setting in size.settings())),
+        ("Seeds", ", ".join(map(str, size.seeds))),
+        ("Rule", study.rule),
+    ]
+    if size.search:
+        rates, words = ", ".join(f"{rate:g}" for rate in size.search.rates), " ".join(size.search.words)
+        registered.insert(2, ("Learning rates", f"{rates} on seed {size.search.seed} with {words}; the best is used"))
     return StudyPage(
         title=f"Study {study.name}, {place.size}: {study.title}",
-        lead=f"{done} of {total} cells finished, {len(results.failed())} failed, {len(results.missing())} not run yet",
-        registered=[
-            ("Question", study.question),
-            ("Data and training", "; ".join(setting.about for setting in size.settings())),
-            ("Seeds", ", ".join(map(str, size.seeds))),
-            ("Rule", study.rule),
-        ],
-        outcomes=[outcome.in_words() for outcome in study.decide(results)],
+        lead=f"{total - failed - missing} of {total} cells finished, {failed} failed, {missing} unfinished",
+        registered=registered,
+        outcomes=[str(outcome) for outcome in study.decide(results)],
         remarks=[f"Failed: {cell.cell}: {cell.error}" for cell in results.failed()],
         tables=[*(arm_table(results, setting) for setting in size.settings()), *study.tables(results)],
         figures=list(study.draw(results)),
@@ -42,47 +152,52 @@ def study_page(place: Place, results: Results) -> StudyPage:
 
 
 def arm_table(results: Results, setting: Setting) -> Table:
-    """One row an arm: cost, losses, γ; means over the seeds that finished, ± standard error."""
+    """One row per arm: cost, losses, γ; mean ± standard error over the seeds that finished."""
+    arms, search = results.size.of(setting), results.size.search
     columns: list[Column | str] = [
         "network", Column("blocks", priority=3), Column("params", priority=3), Column("MACs", priority=4),
-        Column("seeds", priority=4), Column("training loss", priority=2), "validation loss", setting.metric.replace("_", " "),
+        *([Column("learning rate", priority=3)] if search else []), Column("seeds", priority=4),
+        Column("training loss", priority=2), "validation loss", setting.metric.replace("_", " "),
         Column("γ start", priority=4), Column("γ early", priority=4), Column("γ late", priority=2),
     ]  # fmt: skip
-    arms = results.size.of(setting)
     return Table(columns, [_row(results, arm) for arm in arms], setting.about, [arm.color for arm in arms])
 
 
 def _row(results: Results, arm: Arm) -> list[str]:
-    cells, cost = results.finished(arm), arm.cost()
+    cells, cost, metric = results.finished(arm), arm.cost(), arm.setting.metric
     looks = [list(cell.gamma.values()) for cell in cells if len(cell.gamma) == LOOKS]
+    tuned = results.size.tuned(arm, results.found)
+    rate = [f"{tuned.config(0).lr:g}" if tuned else "open"] if results.size.search else []
     return [
-        arm.label, str(arm.blocks), f"{cost.params / 1e6:.3f} M", f"{cost.macs / 1e6:.1f} M", str(len(cells)),
-        spread([cell.train_loss for cell in cells]), spread([cell.loss for cell in cells]),
-        spread([cell.valid[arm.setting.metric] for cell in cells if arm.setting.metric in cell.valid]),
-        *(spread([look[at] for look in looks], digits=2) for at in range(LOOKS)),
-    ]
+        arm.label, str(arm.blocks), f"{cost.params / 1e6:.3f} M", f"{cost.macs / 1e6:.1f} M", *rate, str(len(cells)),
+        with_error([cell.train_loss for cell in cells]), with_error([cell.loss for cell in cells]),
+        with_error([cell.valid[metric] for cell in cells if metric in cell.valid]),
+        *(with_error([look[at] for look in looks], digits=2) for at in range(LOOKS)),
+    ]  # fmt: skip
 
 
 def summary(place: Place, results: Results) -> dict[str, Any]:
     """For `--json`."""
     outcomes = [
-        {"hypothesis": outcome.hypothesis, "verdict": outcome.verdict, "difference": outcome.difference, "error": outcome.error}
-        for outcome in place.study.decide(results)
+        {"hypothesis": each.hypothesis, "verdict": each.verdict, "difference": each.difference, "error": each.error}
+        for each in place.study.decide(results)
     ]
+    arms = [
+        {"arm": arm.key, "label": arm.label, "blocks": arm.blocks, "params": arm.cost().params, "macs": arm.cost().macs,
+         "train_loss": [cell.train_loss for cell in results.finished(arm)],
+         "valid": [cell.valid for cell in results.finished(arm)]}
+        for arm in place.chosen().arms
+    ]  # fmt: skip
     return {
-        "study": place.study.name, "size": place.size, "cells": len(place.chosen().cells()),
-        "finished": len(results.found) - len(results.failed()), "missing": [cell.id for cell in results.missing()],
-        "failed": {cell.cell: cell.error for cell in results.failed()}, "outcomes": outcomes,
-        "arms": [
-            {"arm": arm.key, "label": arm.label, "blocks": arm.blocks, "params": arm.cost().params, "macs": arm.cost().macs,
-             "train_loss": [cell.train_loss for cell in results.finished(arm)], "valid": [cell.valid for cell in results.finished(arm)]}
-            for arm in place.chosen().arms
-        ],
+        "study": place.study.name, "size": place.size, "cells": place.chosen().count(),
+        "finished": len(results.found) - len(results.failed()), "missing": results.missing(),
+        "failed": {cell.cell: cell.error for cell in results.failed()}, "outcomes": outcomes, "arms": arms,
     }  # fmt: skip
 
 
 def gpu_hours(place: Place) -> float:
-    """6 operations a MAC, forward and backward, for every sample of every cell, at the rate that is assumed."""
+    """6 operations per MAC (forward and backward), for every sample of every cell, at `GPU_RATE`."""
     size = place.chosen()
-    work = sum(6 * arm.cost().macs * arm.steps() * arm.config(0).batch_size for arm in size.arms) * len(size.seeds)
+    cells = [*(cell.arm for cell in size.searched()), *(arm for arm in size.arms for _ in size.seeds)]
+    work = sum(6 * arm.cost().macs * arm.steps() * arm.config(0).batch_size for arm in cells)
     return work / GPU_RATE / 3600

@@ -1,4 +1,4 @@
-"""Runs the cells of a study: each an own process with one thread, none twice, on from where they were, whatever ended the last attempt."""
+"""Runs the cells of a study, each in its own process with one thread, none twice, unfinished ones from a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from stepsnet.errors import UsageError
-from stepsnet.research.studies.results import FAILED, Measured, ResultLines, Results, measured
+from stepsnet.research.studies.results import FAILED, CellResult, ResultLines, Results, read_cell
 from stepsnet.research.studies.study import Cell, Size, Study
-from stepsnet.runs import folder as rundir
+from stepsnet.runs.folder import METRICS, is_run, last_line
 from stepsnet.train.build import task_of
 from stepsnet.train.config import read_config
 from stepsnet.train.signals import stop_on_signals
@@ -26,12 +26,11 @@ from stepsnet.train.typed import flat, to_dict
 
 POLL_SECONDS = 0.25
 PINNED = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-LOOK_EVERY = 20  # steps between looks at γ
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a study's files are: the pool of cells, which all studies below `out` share, and the study's own."""
+    """The files of a study: the pool of cells, shared by all studies below `out`, and the study's own folder."""
 
     out: Path
     study: Study
@@ -49,29 +48,29 @@ class Place:
         return self.study.sizes[self.size]
 
 
-class Watch(Protocol):
-    """Told what happens."""
+class Progress(Protocol):
+    """Called while a study runs."""
 
     def steps(self, amount: int, note: str) -> None:
-        """`amount` more updates were made; `note` says which cells are at work."""
+        """`amount` more updates were made; `note` names the running cells."""
 
-    def ended(self, found: Measured) -> None:
+    def ended(self, found: CellResult) -> None:
         """A cell finished or failed."""
 
 
-class Unwatched:
-    """Nobody looks."""
+class Silent:
+    """No progress."""
 
     def steps(self, amount: int, note: str) -> None:
         """Nothing to do."""
 
-    def ended(self, found: Measured) -> None:
+    def ended(self, found: CellResult) -> None:
         """Nothing to do."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What is known, and the signal that stopped the study, if one did."""
+    """The results so far, and the signal that stopped the study, if one did."""
 
     results: Results
     signal: int | None = None
@@ -79,31 +78,35 @@ class Ended:
 
 
 def collect(place: Place) -> Results:
-    """What is known so far; every cell that has a folder is the registered one, or a `UsageError` says where it is not."""
+    """The results so far; a `UsageError` if a cell's folder holds a run of another configuration."""
     lines = ResultLines(place.folder / "results.jsonl")
-    found = {}
-    for cell in place.chosen().cells():
-        folder = place.pool / cell.id
-        if rundir.is_run(folder):
-            check(cell, folder)
-        if known := measured(cell, folder, place.study.probes) or lines.failure(cell):
-            found[cell.id] = known
-    return Results(place.chosen(), found, place.pool)
+    found: dict[str, CellResult] = {}
+    size = place.chosen()
+    for cells in (size.searched, lambda: size.cells(found)):  # the search decides what the other cells are
+        for cell in cells():
+            folder = place.pool / cell.id
+            if is_run(folder):
+                check(cell, folder)
+            if known := read_cell(cell, folder, place.study.probes) or lines.failure(cell):
+                found[cell.id] = known
+    return Results(size, found, place.pool)
 
 
 def check(cell: Cell, folder: Path) -> None:
-    """The run in `folder` is the one that is registered, but for where it lies and where its data do."""
+    """Refuse a run whose configuration is not the registered one, except for the folders of run and data."""
     there, registered = (flat(to_dict(config)) for config in (read_config(folder), cell.arm.config(cell.seed)))
     for key in {**there, **registered}:
         found, wanted = there.get(key), registered.get(key)
         if key not in ("out", "data.root") and found != wanted:
-            raise UsageError(f"{folder} was run with {key}={found}, but the study registers {key}={wanted}; give another --out.")
+            raise UsageError(f"{folder} was run with {key}={found}, but the study registers {key}={wanted}; "
+                             "give another --out.")  # fmt: skip
 
 
 def left(place: Place, only: str = "*") -> list[Cell]:
-    """The cells that are still to be run; one that failed is tried again."""
+    """The cells that are to be run, as far as their learning rates are known; failed ones are tried again."""
     found = collect(place).found
-    return [cell for cell in place.chosen().cells() if fnmatch(cell.id, only) and (cell.id not in found or found[cell.id].status == FAILED)]
+    cells = [cell for cell in place.chosen().cells(found) if fnmatch(cell.id, only)]
+    return [cell for cell in cells if cell.id not in found or not found[cell.id].finished]
 
 
 def steps_left(place: Place, cells: list[Cell]) -> int:
@@ -112,15 +115,16 @@ def steps_left(place: Place, cells: list[Cell]) -> int:
 
 
 def check_data(place: Place, cells: list[Cell], roots: Mapping[str, str]) -> None:
-    """Read the data of these cells once, so that what is wrong with them is said before any cell runs, and not by each."""
+    """Read the data of these cells once, so that an error in them is reported before any cell runs."""
+    study = f"{place.study.name} of size {place.size}"
     known = {setting.data for setting in place.chosen().settings() if setting.data}
     if unknown := [key for key in roots if key not in known]:
         needed = ", ".join(sorted(known)) or "no data"
-        raise UsageError(f"--data {unknown[0]}: {place.study.name} of size {place.size} has no such data; it needs {needed}.")
+        raise UsageError(f"--data {unknown[0]}: {study} has no such data; it needs {needed}.")
     for cell in {cell.arm.setting.key: cell for cell in cells if cell.arm.setting.data}.values():
         setting = cell.arm.setting
         if setting.data not in roots:
-            raise UsageError(f"{place.study.name} of size {place.size} needs data: give --data {setting.data}=PATH ({setting.about}).")
+            raise UsageError(f"{study} needs data: give --data {setting.data}=PATH ({setting.about}).")
         try:
             task_of(cell.arm.config(cell.seed, root=roots[setting.data]))
         except UsageError as error:
@@ -128,10 +132,11 @@ def check_data(place: Place, cells: list[Cell], roots: Mapping[str, str]) -> Non
 
 
 def run_study(
-    place: Place, *, roots: Mapping[str, str], workers: int, only: str = "*", hours: float | None = None, watch: Watch | None = None
+    place: Place, *, roots: Mapping[str, str], workers: int, only: str = "*", hours: float | None = None,
+    progress: Progress | None = None,
 ) -> Ended:
-    """Run what is left, `workers` cells at a time, for at most `hours`."""
-    watch = watch or Unwatched()
+    """Run the cells that are left, `workers` at a time, for at most `hours`."""
+    progress = progress or Silent()
     waiting = left(place, only)
     check_data(place, waiting, roots)
     lines = ResultLines(place.folder / "results.jsonl")
@@ -139,18 +144,23 @@ def run_study(
         lines.add(known)
     deadline = time.monotonic() + 3600 * hours if hours is not None else float("inf")
     running: list[_Process] = []
+    started: set[str] = set()
     with stop_on_signals(launched=False) as request:
         try:
             while (waiting or running) and not request and time.monotonic() < deadline:
                 while waiting and len(running) < workers:
                     cell = waiting.pop(0)
+                    started.add(cell.id)
                     running.append(_Process(place, cell, roots.get(cell.arm.setting.data, "")))
-                watch.steps(sum(process.progress() for process in running), ", ".join(process.cell.id for process in running))
+                names = ", ".join(process.cell.id for process in running)
+                progress.steps(sum(process.progress() for process in running), names)
                 for process in [process for process in running if process.ended()]:
                     running.remove(process)
                     found = process.result()
                     lines.add(found)
-                    watch.ended(found)
+                    progress.ended(found)
+                    if place.chosen().search:  # a finished search adds cells
+                        waiting = [cell for cell in left(place, only) if cell.id not in started]
                 time.sleep(POLL_SECONDS)
         finally:
             for process in running:
@@ -159,26 +169,27 @@ def run_study(
 
 
 class _Process:
-    """A cell at work."""
+    """A running cell."""
 
     def __init__(self, place: Place, cell: Cell, root: str) -> None:
         self.cell, self.probes, self.folder = cell, place.study.probes, place.pool / cell.id
         self.log = place.out / "logs" / f"{cell.id}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._seen = _steps_done(self.folder)
-        job = {"config": to_dict(cell.arm.config(cell.seed, self.folder, root)), "looks": cell.arm.setting.looks,
-               "look_every": LOOK_EVERY, "probes": self.probes}
+        setting = cell.arm.setting
+        job = {"config": to_dict(cell.arm.config(cell.seed, self.folder, root)), "looks": setting.looks,
+               "look_every": setting.look_every, "probes": self.probes}  # fmt: skip
         paths = [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "stepsnet.research.studies.cell"], stdin=subprocess.PIPE, stdout=log, stderr=log,
                 env={**os.environ, **PINNED, "PYTHONPATH": os.pathsep.join(paths)},
-                start_new_session=True,  # Ctrl-C is for the study, which then asks its cells to save
+                start_new_session=True,  # Ctrl-C reaches only the study, which then stops its cells
             )
-        self._stdin: IO[bytes] = self._process.stdin  # type: ignore[assignment]  # asked for by PIPE
-        with suppress(BrokenPipeError):  # it is gone already, and its log says why
+        self._stdin: IO[bytes] = self._process.stdin  # type: ignore[assignment]  # not None because of PIPE
+        with suppress(BrokenPipeError):  # it has already exited; its log has the reason
             self._stdin.write((json.dumps(job) + "\n").encode())
-            self._stdin.flush()  # and open it stays: its end tells the cell that the study is no more
+            self._stdin.flush()  # it stays open: its end tells the cell that the study has ended
 
     def progress(self) -> int:
         """Updates made since the last call."""
@@ -188,23 +199,23 @@ class _Process:
     def ended(self) -> bool:
         return self._process.poll() is not None
 
-    def result(self) -> Measured:
-        """What came of it; whatever did not finish has failed."""
+    def result(self) -> CellResult:
+        """The result; a cell that ended without finishing has failed."""
         self._stdin.close()
-        found = measured(self.cell, self.folder, self.probes)
+        found = read_cell(self.cell, self.folder, self.probes)
         if found is not None:
             return found
         code = self._process.returncode
-        said = [line for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-        why = f"killed by signal {-code}, perhaps for lack of memory" if code < 0 else said[-1] if said else f"exit code {code}"
-        return Measured(self.cell.id, self.cell.seed, FAILED, error=why)
+        lines = [line for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        why = f"killed by signal {-code}, possibly out of memory" if code < 0 else f"exit code {code}"
+        return CellResult(self.cell.id, self.cell.seed, FAILED, error=lines[-1] if lines and code >= 0 else why)
 
     def stop(self) -> None:
-        """Ask it to save and leave, and wait until it has."""
+        """Ask it to save and exit, and wait for it."""
         self._process.send_signal(signal.SIGTERM)
         self._process.wait()
         self._stdin.close()
 
 
 def _steps_done(folder: Path) -> int:
-    return int(rundir.last_line(folder / rundir.METRICS).get("step", 0))
+    return int(last_line(folder / METRICS).get("step", 0))

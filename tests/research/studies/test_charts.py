@@ -1,4 +1,4 @@
-"""What the figures of studies say about themselves."""
+"""The notes and labels of figures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stepsnet.report.chart import BarChart
-from stepsnet.research.studies.charts import Charts, differences, gamma_over_depth, loss_over_blocks
-from stepsnet.research.studies.registered import drops, paths
+from stepsnet.research.studies.ablations import PATHS, draw_drops, draw_paths
+from stepsnet.research.studies.pages import Charts, differences, gamma_over_depth, loss_over_blocks
 from stepsnet.research.studies.results import Results
 from stepsnet.research.studies.study import Cell
 from tests.research.studies import toy
@@ -40,13 +40,13 @@ def test_the_note_of_gamma_counts_the_seeds_that_are_drawn(tmp_path: Path) -> No
     assert note(gamma_over_depth(found, arm.setting, [arm], 0)).endswith("mean over one seed")
 
 
-def test_the_notes_of_damaged_models_count_one_seed_as_one() -> None:
+def test_the_notes_of_probes_count_one_seed_as_one() -> None:
     masked = {"loss": {"sizes": [0, 8], "slow": [1.0, 2.0], "fast": [1.0, 1.4]}}
     dropped = {"loss": {"steps": ["none", "step 1"], "dropped": [0, 4], "share": [0, 0.1], "metric": [1.0, 2.0]}}
-    cell = paths.STUDY.sizes["quick"].cells()[0]
-    found = Results(paths.STUDY.sizes["quick"], {cell.id: toy.made_up(cell, 1.0, paths=masked, drops=dropped)})
-    assert "mean over one seed;" in note(paths.draw(found))
-    assert "mean over one seed;" in note(drops.draw(found))
+    cell = PATHS.sizes["quick"].cells()[0]
+    found = Results(PATHS.sizes["quick"], {cell.id: toy.made_up(cell, 1.0, paths=masked, drops=dropped)})
+    assert "mean over one seed;" in note(draw_paths(found))
+    assert "mean over one seed;" in note(draw_drops(found))
 
 
 def test_bars_name_the_blocks_only_where_they_differ() -> None:

@@ -1,93 +1,81 @@
-"""The demo: a fair comparison, run for real in the small, and honest about what came out."""
+"""The demo: a fair comparison, run in a small form, with a report of its result."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stepsnet.models import create_model
-from stepsnet.models.model import Model
-from stepsnet.research.studies.demo import NETWORKS, Demo, Network, Outcome, config_of, run_demo
-from stepsnet.research.studies.demo_report import findings, write_report
+from stepsnet.research.studies import demo
+from stepsnet.research.studies.results import CellResult
+from stepsnet.research.studies.runner import Place, run_study
 
 
-def outcome(key: str, top1: float, train_loss: float = 1.0) -> Outcome:
-    return Outcome(key, f"the {key}", "8x2", "plain", 2, 1000, 2000, train_loss, {"top1": top1, "loss": 1.0}, 1.0, 0.8, 0.5, 3.0)
-
-
-def demo(**top1: float) -> Demo:
-    return Demo(11, 10, 5.0, [outcome(key, value) for key, value in top1.items()])
-
-
-def model_of(network: Network) -> Model:
-    config = config_of(network, 0, Path("out"))
-    options = {"num_classes": 10, "in_chans": 1, "img_size": 8, **config.model_args}
-    model = create_model(config.model, plan=config.plan, join=config.join, device="meta", **options)
-    assert isinstance(model, Model)
-    return model
+def found(*networks: tuple[str, float, float]) -> dict[str, Any]:
+    made = [
+        {"key": key, "label": f"the {key}", "valid": {"top1": top1}, "train_loss": loss} for key, top1, loss in networks
+    ]
+    ranked = sorted(made, key=lambda network: -network["valid"]["top1"])  # type: ignore[index]
+    return {"seed": 11, "networks": made, "ranking": [network["key"] for network in ranked]}
 
 
 def test_the_networks_cost_the_same() -> None:
-    baseline, *others = [model_of(network).cost() for network in NETWORKS]
+    baseline, *others = [arm.cost() for arm in demo.arms()]
     for cost in others:
-        assert cost.blocks == baseline.blocks
+        assert cost.blocks == baseline.blocks == 48
         assert cost.params == pytest.approx(baseline.params, rel=0.03)
         assert cost.macs == pytest.approx(baseline.macs, rel=0.05)
 
 
-def test_the_networks_differ_in_plan_and_join_alone() -> None:
-    configs = [config_of(network, 4, Path("out")) for network in NETWORKS]
-    same = [replace(config, plan="", join="", out="", model_args={**config.model_args, "embed_dim": 0}) for config in configs]
+def test_the_networks_differ_in_plan_and_join_only() -> None:
+    configs = [arm.config(4) for arm in demo.arms()]
+    same = [replace(config, plan="", join="", model_args={**config.model_args, "embed_dim": 0}) for config in configs]
     assert same[0] == same[1] == same[2]
     assert [config.join for config in configs] == ["plain", "plain", "matched"]
 
 
-def test_a_small_one_runs_in_processes_of_its_own(tmp_path: Path) -> None:
-    tiny = [replace(network, plan=plan) for network, plan in zip(NETWORKS, ("8x2", "4x1, 8x1", "4x1, 8x1"), strict=True)]
-    watched: Counter[str] = Counter()
+class Steps:
+    def __init__(self) -> None:
+        self.total = 0
+        self.cells: list[str] = []
 
-    def watch(network: Network, metrics: Mapping[str, Any]) -> None:
-        assert metrics["step"] == watched[network.key] + 1
-        watched[network.key] += 1
+    def steps(self, amount: int, note: str) -> None:
+        self.total += amount
 
-    found = run_demo(3, tmp_path, watch, networks=tiny, iters=4)
-    assert watched == {"residual": 4, "steps": 4, "matched": 4}
-    assert [one.key for one in found.networks] == ["residual", "steps", "matched"]
-    assert all(one.blocks == 2 and 0 <= one.valid["top1"] <= 1 and one.gamma_late > 0 for one in found.networks)
-    assert json.loads((tmp_path / "demo.json").read_text())["seed"] == 3
-    text = write_report(found, tmp_path).read_text()
-    assert text.count("<polyline") >= 6
+    def ended(self, found: CellResult) -> None:
+        self.cells.append(found.cell)
+
+
+@pytest.mark.timeout(600)
+def test_a_small_demo_runs_as_a_study_and_writes_its_report(tmp_path: Path) -> None:
+    place = Place(tmp_path, demo.demo_study((3,), demo.arms(4, "8x2", "4x1, 8x1")), "quick")
+    progress = Steps()
+    results = run_study(place, roots={}, workers=3, progress=progress).results
+    assert sorted(progress.cells) == ["demo-matched-2-s3", "demo-residual-2-s3", "demo-steps-2-s3"]
+    summary = demo.summary(results, 1.0)
+    assert [one["key"] for one in summary["networks"]] == ["residual", "steps", "matched"]
+    for one in summary["networks"]:
+        assert (one["blocks"], summary["iters"], summary["seed"]) == (2, 4, 3)
+        assert 0 <= one["valid"]["top1"] <= 1
+        assert one["gamma_late"] > 0
+        assert one["seconds"] > 0
+    text = demo.write_report(place, summary).read_text()
+    assert text.count('stroke-linejoin="round"') >= 6  # lines of charts
     assert "4x1, 8x1" in text
+    assert json.loads((tmp_path / "demo.json").read_text())["seed"] == 3
+    assert (place.pool / "demo-steps-2-s3" / "report.html").is_file()
 
 
-def test_the_better_accuracy_comes_first_and_the_loss_decides_between_equals() -> None:
-    level = Demo(0, 1, 1.0, [outcome("residual", 0.5), outcome("steps", 0.7, 0.4), outcome("matched", 0.7, 0.3)])
-    assert level.ranking() == ["matched", "steps", "residual"]
+def test_the_findings_name_the_order_and_a_result_that_differs_from_the_confirmation() -> None:
+    sentence, verdict = demo.findings(found(("residual", 0.9, 1.0), ("steps", 0.5, 1.0), ("matched", 0.7, 1.0)))
+    places = "first the residual (90.0 %), then the matched (70.0 %), then the steps (50.0 %)"
+    assert sentence == f"Validation accuracy under seed 11: {places}."
+    assert verdict.startswith("This differs from the confirmation")
 
 
-def test_what_came_out_is_said_as_it_is() -> None:
-    sentence, verdict = findings(demo(residual=0.9, steps=0.5, matched=0.7))
-    assert sentence == "Validation accuracy under seed 11: first the residual (90.0 %), then the matched (70.0 %), then the steps (50.0 %)."
-    assert verdict.startswith("This is not what the confirmation found")
-
-
-def test_the_confirmed_ranking_is_recognised() -> None:
-    assert findings(demo(residual=0.4, steps=0.3, matched=0.7))[1].startswith("As in the confirmation")
-
-
-def test_leaving_early_ends_the_processes(tmp_path: Path) -> None:
-    tiny = [replace(network, plan="8x1") for network in NETWORKS[:1]]
-
-    def leave(network: Network, metrics: Mapping[str, Any]) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_demo(0, tmp_path, leave, networks=tiny, iters=1_000_000)
-    assert multiprocessing.active_children() == []
+def test_the_findings_name_a_result_as_in_the_confirmation() -> None:
+    order = found(("residual", 0.4, 1.0), ("steps", 0.3, 1.0), ("matched", 0.7, 1.0))
+    assert demo.findings(order)[1].startswith("As in the confirmation")

@@ -1,4 +1,4 @@
-"""How comparisons are decided, on made-up results."""
+"""Decisions of comparisons, on made-up results."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from stepsnet.research.studies import rules
-from stepsnet.research.studies.registered import drops, fixed_width, join, paths
-from stepsnet.research.studies.results import Results
-from stepsnet.research.studies.rules import contrast, judge, paired
+from stepsnet.research.studies import results as rules
+from stepsnet.research.studies.ablations import DROPS, PATHS
+from stepsnet.research.studies.depth import FIXED_WIDTH, JOIN, default_join
+from stepsnet.research.studies.results import Results, contrast, decide, paired
 from stepsnet.research.studies.study import Cell, Size
 from tests.research.studies import toy
 
@@ -19,15 +19,15 @@ from tests.research.studies import toy
     [
         (0.1, 0.01, rules.HOLDS),
         (-0.1, 0.01, rules.REFUTED),
-        (0.1, 0.06, rules.NOTHING),
-        (-0.1, 0.06, rules.NOTHING),
-        (0.019, 0.0001, rules.NOTHING),
+        (0.1, 0.06, rules.INCONCLUSIVE),
+        (-0.1, 0.06, rules.INCONCLUSIVE),
+        (0.019, 0.0001, rules.INCONCLUSIVE),
         (0.021, 0.0001, rules.HOLDS),
-        (0.5, math.nan, rules.NOTHING),
+        (0.5, math.nan, rules.INCONCLUSIVE),
     ],
 )
 def test_the_rule(difference: float, error: float, verdict: str) -> None:
-    assert judge("it is so", difference, error).verdict == verdict
+    assert decide("it is so", difference, error).verdict == verdict
 
 
 def test_a_contrast_is_of_means_and_its_errors_add_up_in_squares() -> None:
@@ -36,10 +36,12 @@ def test_a_contrast_is_of_means_and_its_errors_add_up_in_squares() -> None:
     assert outcome.difference == pytest.approx(0.9)
     assert outcome.error == pytest.approx((0.1**2 + 0.2**2) ** 0.5)
     assert outcome.verdict == rules.HOLDS
-    assert outcome.in_words() == "b beats a: holds (+0.900 ± 0.224 nats)"
+    assert str(outcome) == "b beats a: holds (+0.900 ± 0.224 nats)"
 
 
-@pytest.mark.parametrize("losses", [{"a": [2.0, 2.0], "b": [1.0, None]}, {"a": [2.0, 2.0], "c": [1.0, 1.0]}], ids=["failed", "absent"])
+@pytest.mark.parametrize(
+    "losses", [{"a": [2.0, 2.0], "b": [1.0, None]}, {"a": [2.0, 2.0], "c": [1.0, 1.0]}], ids=["failed", "absent"]
+)
 def test_a_comparison_is_not_made_with_a_cell_that_failed_or_is_missing(losses: dict[str, list[float | None]]) -> None:
     assert contrast(toy.results(losses), "b beats a", better=["toy-b-2"], worse=["toy-a-2"]).verdict == rules.NOT_MADE
 
@@ -61,59 +63,74 @@ def made_up_results(losses: dict[str, float], size: Size) -> Results:
 
 
 def test_fixed_width_decides_its_four_registered_hypotheses() -> None:
-    size = fixed_width.STUDY.sizes["long"]
-    losses = {"residual-48": 2.2, "steps-48": 2.9, "matched-48": 2.0, "layerscale-48": 2.01, "residual-12": 2.1, "matched-12": 2.08}
+    size = FIXED_WIDTH.sizes["long"]
+    losses = {
+        "residual-48": 2.2,
+        "steps-48": 2.9,
+        "matched-48": 2.0,
+        "layerscale-48": 2.01,
+        "residual-12": 2.1,
+        "matched-12": 2.08,
+    }
     found = made_up_results({f"gutenberg-{key}": loss for key, loss in losses.items()}, size)
-    verdicts = [outcome.verdict for outcome in fixed_width.decide(found)]
+    verdicts = [outcome.verdict for outcome in FIXED_WIDTH.decide(found)]
     # Steps beats residual; matched beats plain joins; matched beats LayerScale (by 0.01 only); matched gains 0.08, residual loses 0.1.
-    assert verdicts == [rules.REFUTED, rules.HOLDS, rules.NOTHING, rules.HOLDS]
-    assert fixed_width.decide(found)[-1].difference == pytest.approx(0.18)
+    assert verdicts == [rules.REFUTED, rules.HOLDS, rules.INCONCLUSIVE, rules.HOLDS]
+    assert FIXED_WIDTH.decide(found)[-1].difference == pytest.approx(0.18)
 
 
 def test_fixed_width_without_the_cells_of_one_depth_leaves_that_comparison_out() -> None:
-    size = fixed_width.STUDY.sizes["long"]
+    size = FIXED_WIDTH.sizes["long"]
     found = made_up_results({"gutenberg-residual-48": 2.2, "gutenberg-steps-48": 2.9}, size)
-    assert [outcome.verdict for outcome in fixed_width.decide(found)] == [rules.REFUTED, *[rules.NOT_MADE] * 3]
+    assert [outcome.verdict for outcome in FIXED_WIDTH.decide(found)] == [rules.REFUTED, *[rules.NOT_MADE] * 3]
 
 
 @pytest.mark.parametrize(
     ("verdicts", "default"),
     [
-        ({"matched": [rules.NOTHING, rules.HOLDS], "gain": [rules.HOLDS, rules.HOLDS]}, "matched"),
-        ({"matched": [rules.REFUTED, rules.HOLDS], "gain": [rules.HOLDS, rules.NOTHING]}, "gain"),
-        ({"matched": [rules.NOTHING, rules.NOTHING], "gain": [rules.NOTHING, rules.REFUTED]}, "plain"),
+        ({"matched": [rules.INCONCLUSIVE, rules.HOLDS], "gain": [rules.HOLDS, rules.HOLDS]}, "matched"),
+        ({"matched": [rules.REFUTED, rules.HOLDS], "gain": [rules.HOLDS, rules.INCONCLUSIVE]}, "gain"),
+        ({"matched": [rules.INCONCLUSIVE, rules.INCONCLUSIVE], "gain": [rules.INCONCLUSIVE, rules.REFUTED]}, "plain"),
         ({"matched": [rules.HOLDS, rules.NOT_MADE], "gain": [rules.HOLDS, rules.HOLDS]}, rules.NOT_MADE),
     ],
 )
-def test_the_default_join_is_the_simplest_that_is_nowhere_worse_and_somewhere_better(verdicts: dict[str, list[str]], default: str) -> None:
-    assert join.default(verdicts).verdict == default
+def test_the_default_join_is_the_simplest_that_is_nowhere_worse_and_somewhere_better(
+    verdicts: dict[str, list[str]], default: str
+) -> None:
+    assert default_join(verdicts).verdict == default
 
 
 def test_join_compares_on_both_data_sets_and_then_names_the_default() -> None:
-    size = join.STUDY.sizes["long"]
+    size = JOIN.sizes["long"]
     better = {"steps": 3.0, "matched": 2.0, "matched_grad": 2.1, "gain": 3.2}
     losses = {f"{data}-{name}-12": loss for data in ("gutenberg", "cifar10") for name, loss in better.items()}
-    outcomes = join.decide(made_up_results(losses, size))
+    outcomes = JOIN.decide(made_up_results(losses, size))
     assert [outcome.verdict for outcome in outcomes] == [*[rules.HOLDS, rules.HOLDS, rules.REFUTED] * 2, "matched"]
 
 
 def test_paths_compares_slow_with_fast_at_the_most_channels() -> None:
-    size = paths.STUDY.sizes["quick"]
+    size = PATHS.sizes["quick"]
     probe = {"loss": {"sizes": [0, 8, 16], "slow": [1.0, 1.1, 2.0], "fast": [1.0, 1.5, 1.4]}}
     found = Results(size, {cell.id: toy.made_up(cell, 1.0, paths=probe) for cell in size.cells()})
-    (outcome,) = paths.decide(found)
+    (outcome,) = PATHS.decide(found)
     assert outcome.verdict == rules.HOLDS
     assert outcome.difference == pytest.approx(0.6)
-    assert len(list(paths.tables(found))) == 1
+    assert len(list(PATHS.tables(found))) == 1
 
 
 def test_drops_compares_every_two_steps() -> None:
-    size = drops.STUDY.sizes["quick"]
-    probe = {"loss": {"steps": ["none", "step 1", "step 2", "step 3"], "dropped": [0, 4, 2, 1], "share": [0, 0.1, 0.1, 0.1],
-                      "metric": [1.0, 2.0, 1.5, 1.8]}}
+    size = DROPS.sizes["quick"]
+    probe = {
+        "loss": {
+            "steps": ["none", "step 1", "step 2", "step 3"],
+            "dropped": [0, 4, 2, 1],
+            "share": [0, 0.1, 0.1, 0.1],
+            "metric": [1.0, 2.0, 1.5, 1.8],
+        }
+    }
     found = Results(size, {cell.id: toy.made_up(cell, 1.0, drops=probe) for cell in size.cells()})
-    assert [outcome.verdict for outcome in drops.decide(found)] == [rules.HOLDS, rules.HOLDS, rules.REFUTED]
-    (table,) = drops.tables(found)
+    assert [outcome.verdict for outcome in DROPS.decide(found)] == [rules.HOLDS, rules.HOLDS, rules.REFUTED]
+    (table,) = DROPS.tables(found)
     assert table.rows[1][:2] == ["step 1", "4"]
 
 

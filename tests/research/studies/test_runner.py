@@ -1,4 +1,4 @@
-"""The machinery: cells in processes of their own, on from where they were, never twice, and never a wrong one."""
+"""Cells run in their own processes, continue from checkpoints, never run twice, and are the registered ones."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from stepsnet.errors import UsageError
 from stepsnet.files import read_json
 from stepsnet.report.chart import LineChart
 from stepsnet.research.studies import runner
-from stepsnet.research.studies.charts import gamma_over_depth
-from stepsnet.research.studies.pages import study_page, write_report
-from stepsnet.research.studies.probes import probe
-from stepsnet.research.studies.registered import drops, paths
-from stepsnet.research.studies.results import Measured, ResultLines, has_null
+from stepsnet.research.studies.ablations import DROPS, PATHS
+from stepsnet.research.studies.cell import probe
+from stepsnet.research.studies.pages import gamma_over_depth, study_page, write_report
+from stepsnet.research.studies.results import CellResult, ResultLines, has_null
 from stepsnet.research.studies.runner import Place, collect, left, run_study
 from stepsnet.research.studies.study import Cell, Study
 from stepsnet.runs.folder import read_lines, read_result
@@ -40,11 +39,13 @@ patient = pytest.mark.timeout(600)  # processes of their own, seconds on an idle
 
 @pytest.fixture
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_Process", None)  # whoever starts one, fails
+    monkeypatch.setattr(runner, "_Process", None)  # starting a cell fails
 
 
 @patient
-def test_a_study_runs_reports_what_failed_and_runs_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_runs_reports_what_failed_and_runs_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = toy.study(toy.arm("plain"), toy.arm("broken", "lr=1e30"))
     place = Place(tmp_path, study, "quick")
     ended = run_study(place, roots={}, workers=2)
@@ -59,7 +60,7 @@ def test_a_study_runs_reports_what_failed_and_runs_nothing_twice(tmp_path: Path,
     environment = json.loads((place.pool / "toy-plain-2-s0" / "environment.json").read_text())
     assert environment["threads"] == 1
 
-    monkeypatch.setattr(runner, "_Process", None)  # whoever starts another, fails
+    monkeypatch.setattr(runner, "_Process", None)  # starting a cell fails
     again = Place(tmp_path, toy.study(toy.arm("plain"), name="other"), "quick")
     assert not run_study(again, roots={}, workers=1).results.missing()
     assert [cell.id for cell in left(place)] == ["toy-broken-2-s0"]
@@ -94,7 +95,9 @@ def test_a_study_that_was_killed_goes_on_where_it_was(tmp_path: Path, one_thread
     whole = tmp_path / "whole"
     train(cell.arm.config(0, whole))
     expected = read_lines(whole / "metrics.jsonl")
-    assert [(line["step"], line["loss"]) for line in read_lines(metrics)] == [(line["step"], line["loss"]) for line in expected]
+    assert [(line["step"], line["loss"]) for line in read_lines(metrics)] == [
+        (line["step"], line["loss"]) for line in expected
+    ]
     assert found.valid == {name: value for name, value in read_result(whole).items() if name != "step"}
 
 
@@ -112,7 +115,9 @@ def test_a_cell_leaves_saved_when_its_study_is_no_more(tmp_path: Path) -> None:
     cell = Cell(toy.arm(iters=2000), 0)
     folder = tmp_path / cell.id
     job = {"config": to_dict(cell.arm.config(0, folder)), "looks": [], "look_every": 1000, "probes": []}
-    with subprocess.Popen([sys.executable, "-m", "stepsnet.research.studies.cell"], stdin=subprocess.PIPE, cwd=ROOT) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "stepsnet.research.studies.cell"], stdin=subprocess.PIPE, cwd=ROOT
+    ) as process:
         assert process.stdin is not None
         process.stdin.write((json.dumps(job) + "\n").encode())
         process.stdin.flush()
@@ -173,7 +178,7 @@ def test_a_finished_run_without_its_probe_is_not_finished(tmp_path: Path) -> Non
 def test_a_line_that_was_cut_off_is_forgotten_and_a_later_one_holds(tmp_path: Path) -> None:
     path, cell = tmp_path / "study" / "results.jsonl", Cell(toy.arm(), 0)
     for _ in range(2):
-        ResultLines(path).add(Measured(cell.id, 0, "failed", error="first"))
+        ResultLines(path).add(CellResult(cell.id, 0, "failed", error="first"))
     assert "NaN" not in path.read_text()
     with path.open("a") as file:
         file.write('{"cell": "toy-pl')
@@ -214,24 +219,40 @@ def test_two_studies_may_want_the_same_cell_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("study", "probe"),
     [
-        (paths.STUDY, {"loss": {"sizes": [0, 8], "slow": [1.0, None], "fast": [1.0, 1.4]}}),
-        (drops.STUDY, {"loss": {"steps": ["none", *"abc"], "dropped": [0, 4, 2, 1], "share": [0] * 4, "metric": [1.0, None, 2.0, 2.0]}}),
+        (PATHS, {"loss": {"sizes": [0, 8], "slow": [1.0, None], "fast": [1.0, 1.4]}}),
+        (
+            DROPS,
+            {
+                "loss": {
+                    "steps": ["none", *"abc"],
+                    "dropped": [0, 4, 2, 1],
+                    "share": [0] * 4,
+                    "metric": [1.0, None, 2.0, 2.0],
+                }
+            },
+        ),
     ],
     ids=["paths", "drops"],
 )
-def test_a_probe_that_is_not_finite_is_a_failure_and_decides_nothing(study: Study, probe: dict[str, object], tmp_path: Path) -> None:
+def test_a_probe_that_is_not_finite_is_a_failure_and_decides_nothing(
+    study: Study, probe: dict[str, object], tmp_path: Path
+) -> None:
     place = Place(tmp_path, study, "quick")
     for cell in place.chosen().cells():
         toy.pretend(place.pool, cell, 1.0, **{study.name: probe})
     page = study_page(place, collect(place))
     assert all(outcome.endswith("not compared") for outcome in page.outcomes)
-    assert page.remarks[0].endswith(f"what {study.name} measured on the trained model is not finite everywhere")
+    assert page.remarks[0].endswith(f"the probe {study.name} of the trained model is not finite everywhere")
 
 
 @patient
 @pytest.mark.parametrize("damage", [{"loss": {"slow": [1.0, None]}}, {}], ids=["null", "empty"])
-def test_a_probe_that_was_not_finite_is_repeated_and_a_good_one_is_not(damage: dict[str, object], tmp_path: Path) -> None:
-    config = customise(toy.arm().config(0, tmp_path / "run"), ["model=test_steps_deit", "plan=none", "model_args.embed_dim=32"])
+def test_a_probe_that_was_not_finite_is_repeated_and_a_good_one_is_not(
+    damage: dict[str, object], tmp_path: Path
+) -> None:
+    config = customise(
+        toy.arm().config(0, tmp_path / "run"), ["model=test_steps_deit", "plan=none", "model_args.embed_dim=32"]
+    )
     train(config)
     path = tmp_path / "run" / "paths.json"
     path.write_text(json.dumps(damage))

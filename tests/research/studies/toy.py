@@ -1,4 +1,4 @@
-"""A study small enough for tests, and run folders as if cells had been trained."""
+"""A study small enough for tests, and run folders like those of trained cells."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stepsnet.research.studies.charts import gains_over_the_first
-from stepsnet.research.studies.results import Measured, Results
-from stepsnet.research.studies.rules import Outcome, contrast
+from stepsnet.research.studies.pages import gains_over_the_first
+from stepsnet.research.studies.results import CellResult, Outcome, Results, contrast
 from stepsnet.research.studies.study import Arm, Cell, Setting, Size, Study
 from stepsnet.runs.folder import create
 from stepsnet.train.typed import to_dict
@@ -31,7 +30,10 @@ def arm(network: str = "plain", *words: str, iters: int = 5, data: str = "") -> 
 
 def decide(results: Results) -> list[Outcome]:
     first, *others = results.size.arms
-    return [contrast(results, f"{other.network} beats {first.network}", better=[other.key], worse=[first.key]) for other in others]
+    return [
+        contrast(results, f"{other.network} beats {first.network}", better=[other.key], worse=[first.key])
+        for other in others
+    ]
 
 
 def study(*arms: Arm, seeds: tuple[int, ...] = (0,), name: str = "toy") -> Study:
@@ -51,17 +53,21 @@ def results(losses: dict[str, list[float | None]], arms: list[Arm] | None = None
     return Results(Size(tuple(arms), seeds, ""), found)
 
 
-def made_up(cell: Cell, loss: float | None, **probes: Any) -> Measured:
+def made_up(cell: Cell, loss: float | None, **probes: Any) -> CellResult:
     if loss is None:
-        return Measured(cell.id, cell.seed, "failed", error="it broke")
-    return Measured(cell.id, cell.seed, "finished", loss, {"loss": loss, "top1": 0.5}, {"0": 1.0, "1": 0.9, "2": 0.8}, probes)
+        return CellResult(cell.id, cell.seed, "failed", error="it broke")
+    return CellResult(
+        cell.id, cell.seed, "finished", loss, {"loss": loss, "top1": 0.5}, {"0": 1.0, "1": 0.9, "2": 0.8}, probes
+    )
 
 
 def pretend(pool: Path, cell: Cell, loss: float, **probes: Any) -> Path:
     """A run folder as a finished cell leaves it."""
     folder = pool / cell.id
     create(folder, to_dict(cell.arm.config(cell.seed, folder)))
-    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps({'step': step, 'loss': loss})}\n" for step in range(1, 6)))
+    (folder / "metrics.jsonl").write_text(
+        "".join(f"{json.dumps({'step': step, 'loss': loss, 'seconds': 2.0})}\n" for step in range(1, 6))
+    )
     looks: Iterator[dict[str, Any]] = ({"step": step, "gamma": [1.0, 0.5]} for step in (0, *cell.arm.setting.looks))
     (folder / "gamma.jsonl").write_text("".join(f"{json.dumps(look)}\n" for look in looks))
     (folder / "result.json").write_text(json.dumps({"step": 5, "loss": loss, cell.arm.setting.metric: 0.5}))
