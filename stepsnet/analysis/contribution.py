@@ -1,4 +1,4 @@
-"""What each step does to the state (Sec. 5.4), and how much of its width the state uses (Sec. 3.2)."""
+"""What each step adds to the state (Sec. 5.4), and how much of its width the state uses (Sec. 3.2)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stepsnet.analysis.results import Result, numbers, step_label, wide
-from stepsnet.analysis.states import Seen, undisturbed, watch_blocks
+from stepsnet.analysis.states import Result, Seen, numbers, step_label, undisturbed, watch_blocks, wide
 
 
 @dataclass(frozen=True)
 class StepContribution(Result):
-    """The update Δ of each step, the full-width state behind its last block minus that before its first; the final state z of its stage.
+    """The update Δ of each step against the final state z of its stage.
 
-    The final state is z_0, what the joins add by scaling (nothing, where they are plain) and all updates together, so in each stage the
-    shares of z_0, of the joins and of the steps make 1. A foreign model's stack counts as one step.
+    Δ is the full-width state after the step's last block minus that before its first. z is the sum of z_0, all updates
+    and what the joins add by scaling (nothing, if they are plain), so in each stage the shares of z_0, the joins and the
+    steps add up to 1. A stack of another library's model counts as one step.
     """
 
     steps: list[str]
@@ -27,7 +27,7 @@ class StepContribution(Result):
     norm: list[float]
     """‖Δ‖ / ‖z‖ at each position, averaged"""
     share: list[float]
-    """⟨Δ, z⟩ / ‖z‖², how much of the final state points where the update does; negative where it points away"""
+    """⟨Δ, z⟩ / ‖z‖², the share of the final state; negative where the update points against it"""
     z_0_norm: list[float]
     """‖z_0‖ / ‖z‖ of the step's stage"""
     z_0_share: list[float]
@@ -36,10 +36,10 @@ class StepContribution(Result):
 
 @dataclass(frozen=True)
 class WidthUse(Result):
-    """Effective rank of the state behind each block: exp(entropy) of s_i²/Σs², s the singular values of positions × channels.
+    """Effective rank of the state after each block: exp(entropy) of s_i²/Σs², s the singular values of positions × channels.
 
-    Channels are centred first, so this is the number of directions that the variance between positions and samples spreads over.
-    It cannot exceed the width, nor the number of positions less one: `limit` is the smaller, and a batch should have positions enough.
+    Channels are centred first, so this is the number of directions in which positions and samples vary. It cannot exceed
+    the width or the number of positions minus one; `limit` is the smaller of these. Use a batch with enough positions.
     """
 
     rank: list[float]
@@ -52,14 +52,14 @@ class WidthUse(Result):
 
     @property
     def use(self) -> list[float]:
-        """Rank by limit."""
+        """The rank over its limit."""
         return [rank / limit for rank, limit in zip(self.rank, self.limit, strict=True)]
 
 
 def step_contribution(
     model: nn.Module, *inputs: Any, blocks: Iterable[nn.Module] | None = None, channel_dim: int | None = None
 ) -> StepContribution:
-    """How far each step moves the state on one batch, `model(*inputs)`; `blocks` and `channel_dim` as in `shortcut_ratio`."""
+    """What each step adds on one batch, `model(*inputs)`; `blocks` and `channel_dim` as in `shortcut_ratio`."""
     before: dict[tuple[int, int], Tensor] = {}
     after: dict[tuple[int, int], Tensor] = {}
     counts: dict[tuple[int, int], int] = {}
@@ -74,16 +74,16 @@ def step_contribution(
 
     with undisturbed(model), watch_blocks(model, visit, *inputs, blocks=blocks, channel_dim=channel_dim):
         model(*inputs)
-    last = {stage: wide(state) for (stage, _), state in after.items()}  # steps come in order: the last one of a stage stays
-    updates = [_against(wide(after[key]) - wide(before[key]), last[key[0]], starts[key[0]][1]) for key in after]
-    shortcuts = [_against(wide(starts[stage][0]), last[stage], starts[stage][1]) for stage, _ in after]
+    last = {stage: wide(state) for (stage, _), state in after.items()}  # in order: the last step of a stage stays
+    updates = [_relative(wide(after[key]) - wide(before[key]), last[key[0]], starts[key[0]][1]) for key in after]
+    shortcuts = [_relative(wide(starts[stage][0]), last[stage], starts[stage][1]) for stage, _ in after]
     (norm, share), (z_0_norm, z_0_share) = (torch.stack(rows, dim=1).tolist() for rows in (updates, shortcuts))
     stages = 1 + max(starts)
     labels = [step_label(stage, step, stages) for stage, step in after]
     return StepContribution(labels, list(counts.values()), norm, share, z_0_norm, z_0_share)
 
 
-def _against(part: Tensor, z: Tensor, dim: int) -> Tensor:
+def _relative(part: Tensor, z: Tensor, dim: int) -> Tensor:
     """‖part‖/‖z‖ and ⟨part, z⟩/‖z‖², averaged over the positions where z is not zero."""
     length = z.norm(dim=dim)
     alive = length > 0
@@ -92,8 +92,10 @@ def _against(part: Tensor, z: Tensor, dim: int) -> Tensor:
     return torch.stack((ratio.mean(), share.mean()))
 
 
-def width_use(model: nn.Module, *inputs: Any, blocks: Iterable[nn.Module] | None = None, channel_dim: int | None = None) -> WidthUse:
-    """The effective rank of the state by depth on one batch, `model(*inputs)`; `blocks` and `channel_dim` as in `shortcut_ratio`."""
+def width_use(
+    model: nn.Module, *inputs: Any, blocks: Iterable[nn.Module] | None = None, channel_dim: int | None = None
+) -> WidthUse:
+    """Effective rank over depth on one batch, `model(*inputs)`; `blocks` and `channel_dim` as in `shortcut_ratio`."""
     ranks: list[Tensor] = []
     starts: dict[int, Tensor] = {}
     places: list[tuple[int, int, int, int]] = []
@@ -112,10 +114,11 @@ def width_use(model: nn.Module, *inputs: Any, blocks: Iterable[nn.Module] | None
 
 
 def effective_rank(z: Tensor, dim: int) -> Tensor:
-    """exp of the entropy of the normalised squared singular values; 1 for a state that is the same everywhere."""
+    """exp of the entropy of the normalised squared singular values; 1 for a state that is equal at all positions."""
     points = z.movedim(dim, -1).reshape(-1, z.shape[dim]).double()
     points = points - points.mean(0)
-    gram = points.T @ points if points.shape[0] >= points.shape[1] else points @ points.T  # the same squares, the smaller matrix
+    tall = points.shape[0] >= points.shape[1]
+    gram = points.T @ points if tall else points @ points.T  # equal squares, the smaller matrix
     if not torch.isfinite(gram).all():
         return torch.full((), torch.nan, dtype=torch.float64)
     squares = torch.linalg.eigvalsh(gram).clamp_min(0)

@@ -1,9 +1,9 @@
-"""The residual blocks of any model, found from outside: nothing here knows timm or transformers.
+"""Finds the residual blocks of any model by its structure, without knowledge of timm or transformers.
 
-A residual block returns what it was given, plus something: it can be repeated. So the stacks of a network are runs of modules of one type
-with equal parameters, side by side in a ModuleList or Sequential. Stages that hold such runs are looked into; what lies inside a block,
-the experts of a mixture for instance, is not. Given inputs, one pass through the model settles what structure leaves open: which modules
-keep the shape of their input, and where its channels are.
+A residual block returns its input plus something, so it can be repeated. The stacks of a network are therefore runs of
+modules of one type with equal parameter shapes in a ModuleList or Sequential. Stages that contain such runs are searched;
+the inside of a block, for example the experts of a mixture, is not. With inputs, one pass through the model decides what
+the structure leaves open: which modules keep the shape of their input, and in which dimension its channels are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHANNELS_FIRST = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm, _NormBase)
 
 @dataclass(frozen=True)
 class FoundStack:
-    """Residual blocks in the order of execution. `name` says where in the model they are, `channel_dim` where their channels are."""
+    """Residual blocks in the order of execution, the name of their list, and the dimension of their channels."""
 
     name: str
     blocks: list[nn.Module]
@@ -35,8 +35,8 @@ class FoundStack:
 def find_blocks(model: nn.Module, *inputs: Any) -> list[FoundStack]:
     """The residual stacks of `model`, stage by stage; with `inputs`, confirmed in one pass `model(*inputs)`.
 
-    The StepsNets of this package are known; in any other model the blocks are runs of alike modules (see above). The block that opens a
-    stage and changes the shape is not among them. Where nothing convincing is found, a UsageError says so.
+    They are the blocks of its StepsNets or, in other models, runs of similar modules (see above). A first block of a
+    stage that changes the shape is left out. Raises UsageError if there are none.
     """
     nets = [(name, net) for name, net in model.named_modules() if isinstance(net, (StepsNet, ReverseStepsNet))]
     if nets:
@@ -46,42 +46,42 @@ def find_blocks(model: nn.Module, *inputs: Any) -> list[FoundStack]:
         stacks = _confirm(model, runs, inputs) if runs and inputs else [stack for name, run in runs for stack in _guess(name, run)]
     found = [stack for stack in stacks if stack.blocks]
     if not found:
-        why = "no run of alike modules that return a tensor of the shape they were given"
-        raise UsageError(f"{type(model).__name__} has {why}; name its residual blocks yourself, from Python, as in blocks=model.layers")
+        why = "no run of alike modules that return a tensor of the shape of their input"
+        raise UsageError(f"{type(model).__name__} has {why}; from Python, give its residual blocks: blocks=model.layers")
     return found
 
 
 def blocks_of(net: StepsNet | ReverseStepsNet) -> list[nn.Module]:
-    """The blocks of a macro network, step by step; a step that is no stack counts as one block."""
+    """The blocks of a macro network, step by step; a step that is not a stack counts as one block."""
     return [block for step in net.steps for block in getattr(step, "blocks", [step])]
 
 
 def carried(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> tuple[Tensor | None, Tensor | None]:
-    """The state that a call hands to a block and the one it returns, whatever goes along with them; None for one that is not there."""
+    """The first tensor among the arguments of a call, and the tensor it returns, alone or first; None if there is none."""
     before = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
     after = output[0] if isinstance(output, (tuple, list)) and output else output
     return before, after if isinstance(after, Tensor) else None
 
 
 def _block_types(model: nn.Module) -> set[type[nn.Module]]:
-    """Types of modules that stand side by side with their like, outermost first: what is inside a block is not looked at."""
+    """Types of modules with a similar neighbour in a list, from the outside in; the inside of a block is not searched."""
     types: set[type[nn.Module]] = set()
     waiting = [model]
     while waiting:
         module = waiting.pop(0)
         children = list(module.children())
-        alike: set[nn.Module] = set()
+        similar: set[nn.Module] = set()
         if isinstance(module, (nn.ModuleList, nn.Sequential)):
             for one, other in pairwise(children):
-                if _could_be_block(one) and _alike(one, other):
-                    alike |= {one, other}
-        types |= {type(block) for block in alike}
-        waiting += [child for child in children if child not in alike]
+                if _could_be_block(one) and _similar(one, other):
+                    similar |= {one, other}
+        types |= {type(block) for block in similar}
+        waiting += [child for child in children if child not in similar]
     return types
 
 
 def _lists_of(model: nn.Module, types: set[type[nn.Module]], name: str = "") -> Iterator[tuple[str, list[nn.Module]]]:
-    """Runs of modules of one of the types in lists, with the name of the list, in order of registration, none inside another."""
+    """Runs of modules of these types in lists, with the name of the list, in order of registration; none inside another."""
     if not isinstance(model, (nn.ModuleList, nn.Sequential)):
         inside: list[tuple[str, nn.Module]] = list(model.named_children())
     else:
@@ -100,18 +100,18 @@ def _lists_of(model: nn.Module, types: set[type[nn.Module]], name: str = "") -> 
 
 
 def _could_be_block(module: nn.Module) -> bool:
-    """Something made of parts with weights; neither a single layer nor a stage, which is nothing but a list of alike modules."""
+    """Whether a module has parts with weights, and is no stage, that is only a list of similar modules."""
     parts = [child for child in module.children() if any(True for _ in child.parameters())]
     if not parts or isinstance(module, nn.ModuleList):
         return False
     only = module if isinstance(module, nn.Sequential) else parts[0] if len(parts) == 1 else None
     inside = list(only) if isinstance(only, (nn.ModuleList, nn.Sequential)) else []
-    stage = len(inside) > 1 and all(_could_be_block(part) and _alike(inside[0], part) for part in inside)
+    stage = len(inside) > 1 and all(_could_be_block(part) and _similar(inside[0], part) for part in inside)
     return not stage
 
 
-def _alike(one: nn.Module, other: nn.Module) -> bool:
-    """Of one type, and of equal shape in all parameters that both have, which are most (T5's first block has one more)."""
+def _similar(one: nn.Module, other: nn.Module) -> bool:
+    """Equal types, and equal shapes of the parameters that both have, which must be most (T5's first block has one more)."""
     if type(one) is not type(other):
         return False
     first, second = ({name: parameter.shape for name, parameter in module.named_parameters()} for module in (one, other))
@@ -120,10 +120,10 @@ def _alike(one: nn.Module, other: nn.Module) -> bool:
 
 
 def _guess(name: str, run: list[nn.Module]) -> Iterator[FoundStack]:
-    """The stacks of a run by structure alone: cut where parameters change. One module in front of others, alone, opens the stage."""
+    """The stacks of a run by structure alone, split where parameter shapes change. A single first module is left out."""
     pieces: list[list[nn.Module]] = [[run[0]]]
     for block in run[1:]:
-        if _alike(pieces[-1][-1], block):
+        if _similar(pieces[-1][-1], block):
             pieces[-1].append(block)
         else:
             pieces.append([block])
@@ -134,7 +134,7 @@ def _guess(name: str, run: list[nn.Module]) -> Iterator[FoundStack]:
 
 
 def _confirm(model: nn.Module, runs: list[tuple[str, list[nn.Module]]], inputs: tuple[Any, ...]) -> list[FoundStack]:
-    """The stacks of all runs as a pass shows them: modules that keep the shape, cut where it changes, in the order of execution."""
+    """The stacks of all runs by a pass: modules that keep the shape, split where it changes, in the order of execution."""
     from stepsnet.analysis.states import undisturbed
 
     shapes: dict[nn.Module, tuple[int, ...] | None] = {}
@@ -167,9 +167,9 @@ def _part_of(name: str, run: list[nn.Module], piece: list[nn.Module]) -> str:
 
 
 def _channel_dim(block: nn.Module, shape: tuple[int, ...] | None = None) -> int:
-    """1 where the first layer of a block is one that works on maps, else the last; a map's shape overrules if only one dimension fits."""
-    layers = [module for module in block.modules() if not any(True for _ in module.children()) and any(True for _ in module.parameters())]
-    first = layers[0]  # `_could_be_block` has seen to it that there is one
+    """1 if the first layer of a block works on maps, else the last; if the shape fits only one of them, that one."""
+    leaves = (module for module in block.modules() if not any(True for _ in module.children()))
+    first = next(module for module in leaves if any(True for _ in module.parameters()))  # `_could_be_block` ensures one
     maps = isinstance(first, CHANNELS_FIRST) or "2d" in type(first).__name__
     guess = 1 if maps else -1
     if shape is None or len(shape) < 3:
@@ -180,7 +180,7 @@ def _channel_dim(block: nn.Module, shape: tuple[int, ...] | None = None) -> int:
 
 
 def _width_before(layer: nn.Module) -> int | None:
-    """How many channels a layer takes, if it says so."""
+    """The input channels of a layer, if known."""
     for attribute in ("in_features", "in_channels", "num_features", "num_channels"):
         if isinstance(found := getattr(layer, attribute, None), int):
             return found

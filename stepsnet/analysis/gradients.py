@@ -1,4 +1,4 @@
-"""How the gradient comes back (Sec. 3.1): from every block to the input through the normalised state, and from the loss to the weights."""
+"""Gradients (Sec. 3.1): from every block to the input through the normalised state, and of the loss."""
 
 from __future__ import annotations
 
@@ -9,34 +9,47 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stepsnet.analysis.results import Result, numbers, step_label, wide
 from stepsnet.analysis.shortcut import deviation
-from stepsnet.analysis.states import Part, Seen, check_blocks, differentiable, first_tensor, narrowed, undisturbed, watch_blocks
+from stepsnet.analysis.states import (
+    Part,
+    Result,
+    Seen,
+    check_blocks,
+    differentiable,
+    first_tensor,
+    narrowed,
+    numbers,
+    step_label,
+    undisturbed,
+    watch_blocks,
+    wide,
+)
 from stepsnet.errors import UsageError
 
 
 @dataclass(frozen=True)
 class GradientFlow(Result):
-    """One number for each block in the order of execution, but `step_norms`: one for each of `steps`.
+    """One number for each block in the order of execution; `step_norms` has one for each of `steps`.
 
-    `dz` is the diagonal of ∂ẑ_l/∂ẑ_0, where ẑ is the state with mean 0 and σ 1 over the channels of each position, and z_0 = μ_0 + σ_0 ẑ_0.
-    Measured with random directions v that have mean 0 and stand perpendicular to ẑ_0: ⟨v, ∂ẑ_l/∂ẑ_0 v⟩ / ⟨v, P_l v⟩ at each position,
-    averaged over positions and directions. P_l takes from v its mean and its part along ẑ_l, which a normalised state cannot follow.
-    Where the branches do not depend on z_0, as Eq. 2 reads them, this is γ_l = σ_0/σ_l exactly; what they pass on comes on top, or off.
-    It is what back-propagation sees: a stop of the gradient, as in a matched join, counts. `gain` is ‖(∂ẑ_l/∂ẑ_0)ᵀu‖ / ‖u‖ for random u,
-    root mean square: how much of a gradient at block l arrives at the start, by the shortcut or the branches.
+    `dz` is the diagonal of ∂ẑ_l/∂ẑ_0, where ẑ is the state with mean 0 and σ 1 over the channels of each position, and
+    z_0 = μ_0 + σ_0 ẑ_0. It is estimated with random directions v of mean 0, perpendicular to ẑ_0:
+    ⟨v, ∂ẑ_l/∂ẑ_0 v⟩ / ⟨v, P_l v⟩ at each position, averaged over positions and directions. P_l removes from v its mean
+    and its part along ẑ_l, in which a normalised state cannot move. If the branches do not depend on z_0, as in Eq. 2,
+    `dz` is exactly γ_l = σ_0/σ_l; the gradient through the branches adds to it or subtracts from it. Stopped gradients,
+    as in a matched join, count as in back-propagation. `gain` is the root mean square of ‖(∂ẑ_l/∂ẑ_0)ᵀu‖ / ‖u‖ for random
+    u: how much of a gradient at block l reaches the start, through the shortcut or the branches.
     """
 
     dz: list[float]
     gain: list[float]
     gamma: list[float]
-    """σ_0/σ_l, what Eq. 2 says `dz` is"""
+    """σ_0/σ_l, the value of `dz` by Eq. 2"""
     block_norms: list[float]
-    """norm of the loss' gradient for the block's parameters"""
+    """norm of the gradient of the loss with respect to the block's parameters"""
     activation_norms: list[float]
-    """‖∂L/∂z_l‖, z_l the full-width state behind the block, all samples together"""
+    """‖∂L/∂z_l‖, z_l the full-width state after the block, over all samples"""
     step_norms: list[float]
-    """norm of the gradient for the parameters of all blocks of a step"""
+    """the same for the parameters of all blocks of a step"""
     steps: list[str]
     block: list[int]
     stage: list[int]
@@ -47,36 +60,36 @@ def gradient_flow(
     model: nn.Module, *inputs: Any, blocks: Iterable[nn.Module] | None = None, channel_dim: int | None = None,
     loss: Callable[[Any], Tensor] | None = None, probes: int = 1, seed: int = 0,
 ) -> GradientFlow:
-    """∂ẑ_l/∂ẑ_0 and gradient norms of `model` on one batch, `model(*inputs)`; `blocks` and `channel_dim` as in `shortcut_ratio`.
+    """∂ẑ_l/∂ẑ_0 and gradient norms on one batch, `model(*inputs)`; `blocks` and `channel_dim` as in `shortcut_ratio`.
 
-    `loss` makes a scalar of what the model returns; without one, it is the cross-entropy of the output's last dimension against classes
-    drawn at random, the loss of a classifier or language model before it knows anything. `probes` is how many random directions ∂ẑ_l/∂ẑ_0
-    is measured with, each by a backward pass from every block: one is enough where there are many positions. Everything random is drawn
-    from `seed`. The model runs in evaluation mode, so that dropout is off and batch norms use their running statistics; it is left as it
-    was, its .grad too.
+    `loss` makes a scalar of the model's output; by default it is the cross-entropy of the last dimension against random
+    classes, the loss of an untrained classifier or language model. `probes` is the number of random directions for
+    ∂ẑ_l/∂ẑ_0, each of which takes a backward pass from every block: with many positions one is enough. All random numbers
+    come from `seed`. The model runs in evaluation mode: dropout is off and batch norms use their running statistics. It
+    is left unchanged, including .grad.
     """
-    judge = loss or (lambda output: random_class_loss(first_tensor(output), seed))
+    scalar = loss or (lambda output: random_class_loss(first_tensor(output), seed))
     return measure_flow(
-        model, lambda: judge(model(*inputs)), *inputs, blocks=blocks, channel_dim=channel_dim, probes=probes, seed=seed
+        model, lambda: scalar(model(*inputs)), *inputs, blocks=blocks, channel_dim=channel_dim, probes=probes, seed=seed
     )  # fmt: skip
 
 
 def measure_flow(
-    model: nn.Module, lose: Callable[[], Tensor], *inputs: Any, blocks: Iterable[nn.Module] | None = None, channel_dim: int | None = None,
-    probes: int = 1, seed: int = 0,
+    model: nn.Module, loss: Callable[[], Tensor], *inputs: Any, blocks: Iterable[nn.Module] | None = None,
+    channel_dim: int | None = None, probes: int = 1, seed: int = 0,
 ) -> GradientFlow:
-    """The same with a loss that `lose()` makes, by whatever one pass through `model`: a task's on a batch of its data."""
+    """The same, with `loss()` running one pass through `model`: a task's loss on a batch of its data."""
     blocks = None if blocks is None else check_blocks(blocks)
     generator = probe_generator(seed)
     with undisturbed(model), torch.enable_grad():
         found = torch.stack([_normalised_flow(model, inputs, blocks, channel_dim, generator) for _ in range(probes)])
-        back = _backward(model, inputs, blocks, channel_dim, lose)
+        back = _backward(model, inputs, blocks, channel_dim, loss)
     dz, gain, gamma = found.unbind(-1)
     return GradientFlow(dz.mean(0).tolist(), gain.square().mean(0).sqrt().tolist(), gamma.mean(0).tolist(), **back)
 
 
 def random_class_loss(output: Tensor, seed: int = 0) -> Tensor:
-    """Mean cross-entropy over the last dimension against classes drawn at random; a model that returns a scalar has its own loss."""
+    """Mean cross-entropy over the last dimension against random classes; a scalar output is taken as the loss itself."""
     if output.dim() == 0:
         return output
     generator = probe_generator(seed)
@@ -85,7 +98,7 @@ def random_class_loss(output: Tensor, seed: int = 0) -> Tensor:
 
 
 def check_loss(value: Any) -> Tensor:
-    """A loss that can be differentiated; whatever a function of the user's has returned."""
+    """The loss, or an error if it cannot be differentiated."""
     if not isinstance(value, Tensor) or value.dim() or not value.requires_grad:
         given = f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
         raise UsageError(f"the loss must be a scalar that depends on the model, not {given}")
@@ -93,23 +106,24 @@ def check_loss(value: Any) -> Tensor:
 
 
 def probe_generator(seed: int) -> torch.Generator:
-    """Random numbers that are not, by the same seed, those of which somebody has made the inputs."""
+    """Random numbers that differ from those of the inputs, even with the same seed."""
     return torch.Generator().manual_seed(seed + 0x9E3779B97F4A7C15 // 2)
 
 
 def _normalised_flow(
-    model: nn.Module, inputs: tuple[Any, ...], blocks: list[nn.Module] | None, channel_dim: int | None, generator: torch.Generator
+    model: nn.Module, inputs: tuple[Any, ...], blocks: list[nn.Module] | None, channel_dim: int | None,
+    generator: torch.Generator,
 ) -> Tensor:
     """∂ẑ_l/∂ẑ_0, its gain and γ of every block (L, 3), by a backward pass from each to the start of its stage.
 
-    With u = v / ⟨v, P_l v⟩ at each position the mean of ⟨v, Jv⟩ / ⟨v, P_l v⟩ is ⟨Jᵀu, v⟩, and Jᵀu is what a backward pass gives.
+    With u = v / ⟨v, P_l v⟩ at each position, the mean of ⟨v, Jv⟩ / ⟨v, P_l v⟩ is ⟨Jᵀu, v⟩; a backward pass gives Jᵀu.
     """
     found: list[Tensor] = []
     start: list[_Start] = []
 
     def begin(z_0: Tensor, dim: int) -> Tensor:
         start[:] = [_Start(z_0.detach().requires_grad_(), dim, generator)]
-        return start[0].z_0.view_as(z_0)  # a leaf must not be changed in place, which the first block may do
+        return start[0].z_0.view_as(z_0)  # the first block may change its input in place, which a leaf forbids
 
     def visit(seen: Seen) -> None:
         found.append(_from_block(wide(seen.after), start[0]))
@@ -120,7 +134,7 @@ def _normalised_flow(
 
 
 class _Start:
-    """z_0 of a stage, a leaf of the graph, and a random direction v in which ẑ_0 can move: mean 0 and perpendicular to it."""
+    """z_0 of a stage, a leaf of the graph, and a random direction v in which ẑ_0 can move: mean 0, perpendicular to it."""
 
     def __init__(self, z_0: Tensor, dim: int, generator: torch.Generator) -> None:
         self.z_0, self.dim = z_0, dim
@@ -134,7 +148,7 @@ class _Start:
 def _from_block(z: Tensor, start: _Start) -> Tensor:
     dim, v = start.dim, start.v
     sigma, z_hat = deviation(z.detach(), dim), _normalised(z.detach(), dim)
-    alive = (sigma > 0) & (start.sigma > 0)  # a position whose channels are all equal has no direction
+    alive = (sigma > 0) & (start.sigma > 0)  # a position with equal channels has no direction
     u = _project(v, z_hat, dim)
     u = torch.where(alive.unsqueeze(dim), u / ((v * u).sum(dim) * alive.sum()).unsqueeze(dim), 0.0)
     dz = torch.where(alive.unsqueeze(dim), u / sigma.unsqueeze(dim), 0.0)  # through the normalisation; P_l is in u already
@@ -149,21 +163,22 @@ def _normalised(z: Tensor, dim: int) -> Tensor:
 
 
 def _project(v: Tensor, z_hat: Tensor, dim: int) -> Tensor:
-    """v without its mean and its part along ẑ: the derivative of the normalisation, but for 1/σ."""
+    """v without its mean and its part along ẑ: the derivative of the normalisation, without the factor 1/σ."""
     v = v - v.mean(dim, keepdim=True)
     return v - z_hat * (v * z_hat).mean(dim, keepdim=True)  # the mean of ẑ² is 1
 
 
 def _backward(
-    model: nn.Module, inputs: tuple[Any, ...], blocks: list[nn.Module] | None, channel_dim: int | None, lose: Callable[[], Tensor]
+    model: nn.Module, inputs: tuple[Any, ...], blocks: list[nn.Module] | None, channel_dim: int | None,
+    loss: Callable[[], Tensor],
 ) -> dict[str, Any]:
-    """The norms of the loss' gradients."""
-    at_work: list[Seen] = []
+    """The norms of the gradients of the loss."""
+    calls: list[Seen] = []
 
-    with watch_blocks(model, at_work.append, *inputs, blocks=blocks, channel_dim=channel_dim, begin=differentiable):
-        value = check_loss(lose())
-    states = [part.tensor for seen in at_work for part in seen.parts]
-    weights = [parameter for seen in at_work for parameter in seen.block.parameters()]
+    with watch_blocks(model, calls.append, *inputs, blocks=blocks, channel_dim=channel_dim, begin=differentiable):
+        value = check_loss(loss())
+    states = [part.tensor for seen in calls for part in seen.parts]
+    weights = [parameter for seen in calls for parameter in seen.block.parameters()]
     wanted = list({id(tensor): tensor for tensor in (*states, *weights) if tensor.requires_grad}.values())
     gradients: Sequence[Tensor | None] = torch.autograd.grad(value, wanted, allow_unused=True)
     of = {id(tensor): gradient for tensor, gradient in zip(wanted, gradients, strict=True) if gradient is not None}
@@ -178,17 +193,17 @@ def _backward(
     def weight_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
         return norm(of[id(parameter)] for parameter in parameters if id(parameter) in of)
 
-    stages = 1 + max(seen.stage for seen in at_work)
+    stages = 1 + max(seen.stage for seen in calls)
     steps: dict[str, dict[int, nn.Parameter]] = {}
-    for seen in at_work:
+    for seen in calls:
         inside = steps.setdefault(step_label(seen.stage, seen.step, stages), {})
         inside |= {id(parameter): parameter for parameter in seen.block.parameters()}
     return {
-        "block_norms": numbers([weight_norm(seen.block.parameters()) for seen in at_work]),
-        "activation_norms": numbers([state_norm(seen.parts, seen.dim) for seen in at_work]),
+        "block_norms": numbers([weight_norm(seen.block.parameters()) for seen in calls]),
+        "activation_norms": numbers([state_norm(seen.parts, seen.dim) for seen in calls]),
         "step_norms": numbers([weight_norm(inside.values()) for inside in steps.values()]),
         "steps": list(steps),
-        "block": [seen.number for seen in at_work],
-        "stage": [seen.stage for seen in at_work],
+        "block": [seen.number for seen in calls],
+        "stage": [seen.stage for seen in calls],
         "loss": float(value.detach()),
     }

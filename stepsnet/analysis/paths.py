@@ -1,7 +1,7 @@
-"""What a trained StepsNet needs: parts of it taken away, no retraining (Tables 6 and 7).
+"""A trained StepsNet with parts of it removed, without retraining (Tables 6 and 7).
 
-`measure(model, batch)` returns sum and count of a metric over a batch; the metric is all sums by all counts. Batches are gone through
-once for each row, so an iterator is first made a list.
+`measure(model, batch)` returns sum and count of a metric over a batch; the metric is the sum of sums over the sum of
+counts. All batches are used once for each row, so an iterator is made a list first.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
-from stepsnet.analysis.results import Result, step_label
-from stepsnet.analysis.states import Net, macro_nets, undisturbed
+from stepsnet.analysis.find import blocks_of, carried
+from stepsnet.analysis.states import Net, Result, macro_nets, step_label, undisturbed
 from stepsnet.cost import count_params
 from stepsnet.errors import UsageError
 
@@ -23,7 +23,7 @@ Measure: TypeAlias = Callable[[nn.Module, Any], tuple[float, float]]
 
 @dataclass(frozen=True)
 class MaskedPaths(Result):
-    """The metric with the first (`slow`) or the last (`fast`) `sizes` channels of x zeroed; the first row is the whole network."""
+    """The metric with the first (`slow`) or last (`fast`) `sizes` channels of x set to zero; first the whole network."""
 
     sizes: list[int]
     slow: list[float]
@@ -32,7 +32,7 @@ class MaskedPaths(Result):
 
 @dataclass(frozen=True)
 class DroppedBlocks(Result):
-    """The metric without the last `dropped` blocks of one step at a time, and what share of all blocks' parameters these are."""
+    """The metric without the last `dropped` blocks of one step, and their share of all blocks' parameters."""
 
     steps: list[str]
     """"none" first: the whole network"""
@@ -41,17 +41,19 @@ class DroppedBlocks(Result):
     metric: list[float]
 
 
-def mask_paths(model: nn.Module, batches: Iterable[Any], measure: Measure, sizes: Sequence[int] | None = None) -> MaskedPaths:
-    """Table 6: zero the first n or the last n channels of x before the StepsNet, for every n in `sizes`.
+def mask_paths(
+    model: nn.Module, batches: Iterable[Any], measure: Measure, sizes: Sequence[int] | None = None
+) -> MaskedPaths:
+    """Table 6: set the first n or the last n channels of x to zero before the StepsNet, for every n in `sizes`.
 
-    In a model of several stages this is done in all that have several steps. The slow path x_1 and the fast path behind it bound n;
-    without `sizes` they are five, fewer in a very narrow network, that divide the narrower of the two into six, as the paper's do.
+    In a model of several stages this is done in all that have several steps. n is at most the width of the slow path x_1
+    and of the fast path, the other channels. The default `sizes` are one to five sixths of the narrower, as in the paper.
     """
     nets = _stepped(model)
     limit = min(min(_slow(net), max(net.widths) - _slow(net)) for net in nets)
     chosen = sorted({max(1, limit * part // 6) for part in range(1, 6)}) if sizes is None else list(sizes)
     if any(not 0 < size <= limit for size in chosen):
-        raise UsageError(f"sizes {chosen}: one to {limit} channels can be masked, which the slow and the fast path both have")
+        raise UsageError(f"sizes are {chosen}, but must be from 1 to {limit}, the channels of the narrower path")
     batches = _repeatable(batches)
     whole = _metric(model, batches, measure)
     found: dict[str, list[float]] = {"slow": [whole], "fast": [whole]}
@@ -65,13 +67,14 @@ def mask_paths(model: nn.Module, batches: Iterable[Any], measure: Measure, sizes
 
 
 def drop_blocks(model: nn.Module, batches: Iterable[Any], measure: Measure) -> DroppedBlocks:
-    """Table 7: leave out the last blocks of one step after the other, about as much computation from each.
+    """Table 7: remove the last blocks of one step at a time, about equal computation from each.
 
-    The unit is one block of the widest step; of a narrower step as many blocks go as have together that many parameters, which in all
-    families stand for the multiply-accumulates (Steps-DeiT-S: 4, 2, 1), but never more than it has. Stages are looked at one by one.
+    The unit is one block of the widest step. From a narrower step as many blocks are removed as have that many parameters
+    together, but at most all; in all families parameters are proportional to multiply-accumulates (Steps-DeiT-S: 4, 2,
+    1). Stages are treated separately.
     """
     nets = _stepped(model)
-    total = sum(count_params(block) for net in macro_nets(model) for block in _blocks(net))
+    total = sum(count_params(block) for net in macro_nets(model) for block in blocks_of(net))
     batches = _repeatable(batches)
     rows: list[tuple[str, int, float, float]] = [("none", 0, 0.0, _metric(model, batches, measure))]
     for stage, net in enumerate(macro_nets(model)):
@@ -94,18 +97,13 @@ def _stepped(model: nn.Module) -> list[Net]:
     """The macro networks with more than one step."""
     nets = [net for net in macro_nets(model) if len(net.widths) > 1]
     if not nets:
-        raise UsageError(f"{type(model).__name__} has no StepsNet of several steps, so it has neither paths nor steps to take away")
+        raise UsageError(f"{type(model).__name__} has no StepsNet of several steps, so there are no paths or steps to remove")
     return nets
 
 
 def _slow(net: Net) -> int:
-    """The channels of x that go through all steps."""
+    """The number of channels of x that pass all steps."""
     return min(net.widths)
-
-
-def _blocks(net: Net) -> Iterator[nn.Module]:
-    for step in net.steps:
-        yield from getattr(step, "blocks", [step])
 
 
 def _mask(net: Net, path: str, size: int) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:

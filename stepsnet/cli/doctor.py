@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
 def examine(loaded: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, list[dict[str, Any]]]]:
     """The diagnosis of a model, or of the run in `folder`, and the lines of the run's files."""
     from stepsnet.analysis.doctor import diagnose
-    from stepsnet.analysis.doctor_curves import judge_curves
-    from stepsnet.analysis.doctor_design import design_of
+    from stepsnet.analysis.doctor.curves import check_curves
+    from stepsnet.analysis.doctor.measure import traits_of
     from stepsnet.runs.folder import read_lines
     from stepsnet.train.config import read_config
 
@@ -90,7 +90,8 @@ def examine(loaded: Loaded, folder: Path | None) -> tuple[Diagnosis, dict[str, l
     if folder is None:
         return diagnosis, {}
     curves = {name: read_lines(folder / f"{name}.jsonl") for name in ("metrics", "eval", "gamma")}
-    more = judge_curves(curves["metrics"], curves["eval"], curves["gamma"], clip=clip, design=design_of(loaded.model))
+    lines = (curves["metrics"], curves["eval"], curves["gamma"])
+    more = check_curves(*lines, clip=clip, traits=traits_of(loaded.model))
     return diagnosis.with_findings(more, advise), curves
 
 
@@ -126,7 +127,7 @@ def _in_shell(value: Any) -> str:
 
 def _for_model(loaded: Loaded, changes: Mapping[str, str]) -> str:
     """The call that makes the same model with `changes`."""
-    from stepsnet.analysis.doctor_rules import advise_in_python
+    from stepsnet.analysis.doctor.rules import advise_in_python
     from stepsnet.models import get_variant
 
     made_from = getattr(loaded.model, "default_cfg", {}) if loaded.family else {}
@@ -166,7 +167,7 @@ def _print(diagnosis: Diagnosis, trained: bool | None) -> None:
 
 def _print_blocks(diagnosis: Diagnosis) -> None:
     """The blocks in numbers: all, or `SHOWN_BLOCKS` evenly spread."""
-    blocks = diagnosis.vitals.blocks
+    blocks = diagnosis.measured.blocks
     shown = sorted({round(index * (len(blocks) - 1) / max(1, SHOWN_BLOCKS - 1)) for index in range(SHOWN_BLOCKS)})
     rows = []
     for index in shown:
@@ -176,10 +177,10 @@ def _print_blocks(diagnosis: Diagnosis) -> None:
     block_columns = (Column("block", "name", align="right"), Column("name", "name", 3), "γ", Column("update", priority=2),
                      Column("cosine", priority=2), Column("rank", priority=2), "‖∂L/∂z‖", "‖∂L/∂w‖")  # fmt: skip
     print_table(Table(block_columns, rows))
-    if diagnosis.vitals.joins:
+    if diagnosis.measured.joins:
         joins = [
             [join.name, join.kind, str(join.width), str(join.fresh), *_cells((join.ratio,))]
-            for join in diagnosis.vitals.joins
+            for join in diagnosis.measured.joins
         ]
         join_columns = ("join", Column("kind", "name", 3), Column("channels", priority=2), Column("fresh", priority=2))
         print_table(Table((*join_columns, "RMS(x)/RMS(y)"), joins))

@@ -27,8 +27,8 @@ GAMMA_MAP = "gamma.svg"
 STACK_EXPLAINED = "One bar a step, as wide as the step. Dark: channels of the step before. Light: channels that join."
 GAMMA_EXPLAINED = (
     "γ = σ(z_0)/σ(z_l): the share of the input z_0 in the full-width state after block l. 1 means that the state has the size of "
-    "the input, near 0 that the branches dominate it. γ is measured on the same validation samples each time. It depends on the "
-    "initialisation and on the training step."
+    "the input, near 0 that the branches dominate it. It depends on the initialisation and on the training "
+    "step."
 )
 ABOVE_ONE = (
     "γ above 1: σ(z_l) is smaller than σ(z_0). There the branches point against the input and cancel a part of it; γ is then a ratio "

@@ -1,4 +1,4 @@
-"""The doctor gives the healthy a clean bill, and finds in the ill what they have."""
+"""The doctor finds no problem in models that train well, and the right one in others."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 import stepsnet
-from stepsnet.analysis import Diagnosis, diagnose, doctor_rules
-from stepsnet.analysis.doctor_design import Design, design_of
-from stepsnet.analysis.doctor_limits import LIMITS
-from stepsnet.analysis.doctor_rules import shortcut_finding
+from stepsnet.analysis import Diagnosis, diagnose
+from stepsnet.analysis.doctor import rules
+from stepsnet.analysis.doctor.measure import Traits, traits_of
+from stepsnet.analysis.doctor.rules import LIMITS, shortcut_finding
 from stepsnet.errors import UsageError
 from stepsnet.macro import Join, Stack, StepsNet
 from stepsnet.research.joins import GainJoin
 
-HEALTHY = ("test_deit", "test_steps_deit", "test_resnet", "test_steps_resnet", "test_swin", "test_steps_swin", "test_transformer",
+TRAIN_WELL = ("test_deit", "test_steps_deit", "test_resnet", "test_steps_resnet", "test_swin", "test_steps_swin", "test_transformer",
            "test_steps_transformer")  # fmt: skip
 
 MATCHED = {"plan": "3", "join": "matched"}
@@ -49,37 +49,37 @@ def named(diagnosis: Diagnosis) -> dict[str, str]:
     return {finding.name: finding.severity for finding in diagnosis.findings}
 
 
-@pytest.mark.parametrize("name", HEALTHY)
-def test_a_registered_model_is_healthy_as_initialised(name: str) -> None:
+@pytest.mark.parametrize("name", TRAIN_WELL)
+def test_a_registered_model_has_no_findings_as_initialised(name: str) -> None:
     model = stepsnet.create_model(name)
     inputs = torch.randn(2, *model.input_size) if len(model.input_size) == 3 else torch.randint(10, (2, *model.input_size))
     found = diagnose(model, inputs, trained=False)
     assert found.healthy
     assert named(found) == {}
-    assert "No finding" in found.verdict
+    assert found.verdict == "No problems found."
 
 
-def test_an_own_network_of_moderate_depth_is_healthy() -> None:
+def test_a_custom_network_of_moderate_depth_has_no_findings() -> None:
     assert named(diagnose(network(Block(16) for _ in range(12)), x())) == {}
 
 
-def test_a_deep_network_with_loud_branches_has_lost_its_shortcut() -> None:
+def test_a_deep_network_with_large_branches_has_a_degraded_shortcut() -> None:
     found = diagnose(network(Block(16, scale=10.0) for _ in range(96)), x(), weights="seed 0, step 0")
     assert named(found)["shortcut-degrades"] == "severe"
     finding = next(finding for finding in found.findings if finding.name == "shortcut-degrades")
-    gamma = sorted(block.gamma for block in found.vitals.blocks)
+    gamma = sorted(block.gamma for block in found.measured.blocks)
     assert finding.value == pytest.approx((gamma[47] + gamma[48]) / 2)
     assert finding.value < LIMITS.gamma_severe
-    assert "seed 0, step 0" in finding.what  # a γ says initialisation and step
+    assert "seed 0, step 0" in finding.what  # γ comes with initialisation and step
     assert "StepsNet(" in finding.command
     assert not found.healthy
 
 
-def test_a_shallow_network_with_a_low_gamma_gets_a_milder_word() -> None:
+def test_a_low_gamma_in_a_shallow_network_is_a_note() -> None:
     assert named(diagnose(network(Block(16, scale=4.0) for _ in range(8)), x()))["shortcut-degrades"] == "note"
 
 
-def test_before_training_a_lost_shortcut_is_only_a_warning() -> None:
+def test_before_training_a_degraded_shortcut_is_a_warning() -> None:
     found = diagnose(network(Block(16, scale=10.0) for _ in range(96)), x(), trained=False)
     assert named(found)["shortcut-degrades"] == "warning"
 
@@ -87,7 +87,7 @@ def test_before_training_a_lost_shortcut_is_only_a_warning() -> None:
 def test_vanishing_gradients_are_found() -> None:
     found = diagnose(network(Block(16, keep=0.3, scale=1e-3) for _ in range(12)), x())
     assert named(found)["gradients-vanish"] == "severe"
-    norms = [block.state_gradient for block in found.vitals.blocks]
+    norms = [block.state_gradient for block in found.measured.blocks]
     assert norms[0] / norms[-1] == pytest.approx(next(f.value for f in found.findings if f.name == "gradients-vanish"))
 
 
@@ -96,8 +96,8 @@ def test_exploding_gradients_are_found() -> None:
 
 
 @pytest.mark.parametrize(("clip", "change"), [(0.0, {"clip": "1.0"}), (1.0, {"lr": ""})])
-def test_clipping_is_advised_to_those_who_do_not_clip(clip: float, change: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_rules, "_scaled", lambda design: {})  # as if the branches had scales already
+def test_clipping_is_advised_only_to_runs_without_it(clip: float, change: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "_layerscale", lambda traits: {})  # as if the branches had scales already
     found = diagnose(network(Block(16, keep=3.0, scale=1e-3) for _ in range(12)), x(), clip=clip)
     finding = next(each for each in found.findings if each.name == "gradients-explode")
     assert finding.change == change
@@ -105,7 +105,7 @@ def test_clipping_is_advised_to_those_who_do_not_clip(clip: float, change: dict[
 
 
 @pytest.mark.parametrize(("trained", "severity"), [(False, "note"), (None, "warning"), (True, "warning")])
-def test_a_head_of_zeros_hides_the_gradients_and_after_training_is_a_fault(trained: bool | None, severity: str) -> None:
+def test_a_head_of_zeros_is_a_note_before_training_and_later_a_warning(trained: bool | None, severity: str) -> None:
     model = network(Block(16) for _ in range(4))
     nn.init.zeros_(model[-1].weight)  # type: ignore[index]
     found = diagnose(model, x(), trained=trained)
@@ -114,75 +114,75 @@ def test_a_head_of_zeros_hides_the_gradients_and_after_training_is_a_fault(train
 
 
 def stepped(join: Join, scale: float) -> nn.Module:
-    """The first step makes y large, the fresh slice stays small."""
+    """The first step makes y large; the new channels stay small."""
     steps = [Stack(Block(8, scale=scale) for _ in range(6)), Stack(Block(16) for _ in range(6))]
     return nn.Sequential(nn.Linear(6, 16), StepsNet(steps, [8, 16], join=join), nn.Linear(16, 4))
 
 
-def test_a_slice_drowned_at_the_join_is_found() -> None:
+def test_new_channels_that_are_too_small_are_found() -> None:
     found = diagnose(stepped("plain", 20.0), x())
-    assert named(found)["slice-drowned"] == "severe"
-    assert next(f for f in found.findings if f.name == "slice-drowned").change == {"join": "matched"}
+    assert named(found)["new-channels-too-small"] == "severe"
+    assert next(f for f in found.findings if f.name == "new-channels-too-small").change == {"join": "matched"}
 
 
-def test_matched_joins_drown_no_slice() -> None:
+def test_matched_joins_make_the_sizes_equal() -> None:
     found = diagnose(stepped("matched", 20.0), x())
-    assert found.vitals.joins[0].ratio == pytest.approx(1, rel=0.05)
-    assert "slice-drowned" not in named(found)
+    assert found.measured.joins[0].ratio == pytest.approx(1, rel=0.05)
+    assert "new-channels-too-small" not in named(found)
 
 
-def test_steps_that_join_in_proportion_are_healthy() -> None:
+def test_joins_of_similar_sizes_have_no_findings() -> None:
     assert named(diagnose(stepped("plain", 0.1), x())) == {}
 
 
 @pytest.mark.parametrize("join", ["gain", "gain_matched"])
-def test_matched_joins_are_advised_to_those_who_have_none(join: str) -> None:
+def test_matched_joins_are_advised_only_to_models_without_them(join: str) -> None:
     model = stepped(join, 0.1)
     nn.init.constant_(model[1].joins[0].gain, 1e-3)  # type: ignore[index]
-    finding = next(each for each in diagnose(model, x()).findings if each.name == "slice-drowned")
+    finding = next(each for each in diagnose(model, x()).findings if each.name == "new-channels-too-small")
     assert finding.change == ({"join": "matched"} if join == "gain" else {})
-    assert ("Take matched joins" in finding.advice) is (join == "gain")
+    assert ("Use matched joins" in finding.advice) is (join == "gain")
 
 
 @pytest.mark.parametrize("residual", ["plain", "layerscale", "rezero"])
-def test_layerscale_is_advised_to_those_who_have_nothing_like_it(residual: str) -> None:
+def test_layerscale_is_advised_only_to_models_without_branch_scales(residual: str) -> None:
     model = stepsnet.create_model("test_steps_deit", residual=residual)
     for name, parameter in model.named_parameters():
         nn.init.constant_(parameter, 1e3) if name.endswith("scale") else parameter.data.mul_(40 if "blocks" in name else 1)
     found = diagnose(model, torch.randn(2, *model.input_size))
-    loud = [each for each in found.findings if each.name in ("state-replaced", "shortcut-degrades")]
-    assert loud
-    assert all((each.change == {"residual": "layerscale"}) is (residual == "plain") for each in loud)
-    assert all(("LayerScale" in each.advice) is (residual == "plain") for each in loud)
+    large = [each for each in found.findings if each.name in ("state-replaced", "shortcut-degrades")]
+    assert large
+    assert all((each.change == {"residual": "layerscale"}) is (residual == "plain") for each in large)
+    assert all(("LayerScale" in each.advice) is (residual == "plain") for each in large)
 
 
 @pytest.mark.parametrize("owner", ["block", "norm"])
-def test_scales_are_known_by_their_names_and_not_taken_for_those_of_norms(owner: str) -> None:
+def test_branch_scales_are_told_from_scales_of_norms(owner: str) -> None:
     model = network(Block(16) for _ in range(3))
     (model[1] if owner == "block" else model[1].norm).register_parameter("gamma", nn.Parameter(torch.ones(16)))  # type: ignore[index]
-    assert design_of(model).scales is (owner == "block")
+    assert traits_of(model).scales is (owner == "block")
 
 
 @pytest.mark.parametrize(
     ("residual", "blocks", "words"),
     [
-        ("plain", 4, "start the branches quietly"),
-        ("layerscale", 4, "start the scales of the branches lower"),  # at 0.1
-        ("layerscale", 25, "or let the scales of the branches learn more slowly"),  # at 1e-6
-        ("rezero", 4, "or let the scales of the branches learn more slowly"),
+        ("plain", 4, "start with small branches"),
+        ("layerscale", 4, "start the branch scales lower"),  # at 0.1
+        ("layerscale", 25, "or lower the learning rate of the branch scales"),  # at 1e-6
+        ("rezero", 4, "or lower the learning rate of the branch scales"),
     ],
 )
-def test_scales_that_start_next_to_zero_are_not_asked_to_start_lower(residual: str, blocks: int, words: str) -> None:
-    design = design_of(stepsnet.create_model("test_deit", plan=f"32x{blocks}", residual=residual))
+def test_scales_that_start_near_zero_are_not_advised_to_start_lower(residual: str, blocks: int, words: str) -> None:
+    design = traits_of(stepsnet.create_model("test_deit", plan=f"32x{blocks}", residual=residual))
     finding = shortcut_finding([0.01] * 48, design, "")
     assert finding is not None
     assert words in finding.advice
 
 
-def test_where_scales_of_others_start_is_not_known() -> None:
+def test_the_start_of_scales_without_a_known_attribute_is_unknown() -> None:
     model = network(Block(16) for _ in range(3))
     model[1].register_parameter("gamma", nn.Parameter(torch.zeros(16)))  # type: ignore[index]
-    assert not design_of(model).quiet
+    assert not traits_of(model).small
 
 
 @pytest.mark.parametrize(
@@ -203,21 +203,21 @@ def test_where_scales_of_others_start_is_not_known() -> None:
 def test_a_model_is_cut_into_steps_at_its_own_sizes_if_they_fit(name: str, options: dict[str, Any], cut: dict[str, str]) -> None:
     model = stepsnet.create_model(name, **options)
     before = torch.get_rng_state()
-    assert design_of(model).cut == cut
+    assert traits_of(model).cut == cut
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("cut", [MATCHED, {}], ids=["fit", "do not"])
 def test_steps_are_advised_where_they_fit(cut: dict[str, str]) -> None:
-    finding = shortcut_finding([0.01] * 48, Design(cut=cut), "")
+    finding = shortcut_finding([0.01] * 48, Traits(cut=cut), "")
     assert finding is not None
     assert finding.change == (cut or {"residual": "layerscale"})
     assert ("Cut the stack into steps" in finding.advice) is bool(cut)
 
 
-def test_parts_of_the_users_own_stay_where_they_are() -> None:
+def test_modules_of_the_user_are_not_moved() -> None:
     join = GainJoin()
-    design_of(stepsnet.create_model("test_deit", join=join))
+    traits_of(stepsnet.create_model("test_deit", join=join))
     assert not join.gain.is_meta
 
 
@@ -226,10 +226,10 @@ def test_blocks_that_do_nothing_could_be_removed() -> None:
     found = diagnose(model, x(), trained=True)
     finding = next(f for f in found.findings if f.name == "depth-unused")
     assert finding.severity == "warning"
-    assert found.vitals.idle == [5, 6, 7, 8]
+    assert found.measured.idle == [5, 6, 7, 8]
     assert "Blocks 5–8 of 8" in finding.what
-    assert found.vitals.without_idle is not None
-    assert 0 < found.vitals.without_idle < 1e-3
+    assert found.measured.without_idle is not None
+    assert 0 < found.measured.without_idle < 1e-3
     assert "could be removed" in finding.advice
     assert finding.change == MATCHED
 
@@ -243,13 +243,13 @@ def test_blocks_that_do_little_each_and_much_together_could_not_be_removed() -> 
 
     found = diagnose(nn.Sequential(nn.Linear(6, 16), *(Shift(16) for _ in range(20)), nn.Linear(16, 4)), x(), trained=True)
     finding = next(each for each in found.findings if each.name == "depth-unused")
-    assert len(found.vitals.idle) == 20
+    assert len(found.measured.idle) == 20
     assert "needs them together" in finding.advice
     assert "hardly used" not in finding.advice
     assert (finding.severity, finding.change) == ("note", {})
 
 
-def test_quiet_branches_are_no_fault_before_training() -> None:
+def test_small_branches_before_training_are_no_finding() -> None:
     assert named(diagnose(network(Block(16, scale=1e-4) for _ in range(8)), x(), trained=False)) == {}
 
 
@@ -261,7 +261,7 @@ def test_a_block_that_replaces_the_state_is_named() -> None:
 
 def test_a_block_without_gradient_is_named() -> None:
     found = diagnose(network([Block(16), Block(16), Block(16, scale=0.0), Block(16)]), x(), trained=False)
-    assert named(found) == {"blocks-starve": "warning"}
+    assert named(found) == {"blocks-without-gradient": "warning"}
     assert found.findings[0].what.startswith("Block 3 of 4")
 
 
@@ -287,7 +287,7 @@ def test_a_state_near_the_end_of_half_precision_is_found() -> None:
 def test_blocks_can_be_named() -> None:
     model = network(Block(16) for _ in range(5))
     found = diagnose(model, x(), blocks=list(model.children())[2:4])
-    assert [block.name for block in found.vitals.blocks] == ["2", "3"]
+    assert [block.name for block in found.measured.blocks] == ["2", "3"]
 
 
 def test_the_loss_given_is_the_one_differentiated() -> None:
@@ -295,7 +295,7 @@ def test_the_loss_given_is_the_one_differentiated() -> None:
     batch = x()
     one = diagnose(model, batch, loss=lambda: model(batch).square().mean())
     two = diagnose(model, batch, loss=lambda: 2 * model(batch).square().mean())
-    assert two.vitals.blocks[0].weight_gradient == pytest.approx(2 * one.vitals.blocks[0].weight_gradient)
+    assert two.measured.blocks[0].weight_gradient == pytest.approx(2 * one.measured.blocks[0].weight_gradient)
 
 
 def test_a_loss_without_gradient_is_refused() -> None:
@@ -310,12 +310,12 @@ def test_a_loss_that_is_nothing_is_refused() -> None:
 
 def test_a_frozen_network_can_be_examined() -> None:
     model = network(Block(16) for _ in range(3)).requires_grad_(False)
-    blocks = diagnose(model, x()).vitals.blocks
+    blocks = diagnose(model, x()).measured.blocks
     assert all(block.state_gradient > 0 and block.weight_gradient == 0 for block in blocks)
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_a_dead_network_has_no_gamma_to_judge() -> None:
+def test_a_network_of_zeros_has_no_finding_about_gamma() -> None:
     model = network(Block(16) for _ in range(3))
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
@@ -326,20 +326,20 @@ def test_a_backbone_gets_gradients_from_all_its_maps() -> None:
     model = stepsnet.create_model("test_steps_resnet", features_only=True)
     found = diagnose(model, torch.randn(2, 3, 32, 32), trained=False)
     assert named(found) == {}
-    assert all(block.state_gradient > 0 for block in found.vitals.blocks)
+    assert all(block.state_gradient > 0 for block in found.measured.blocks)
 
 
-def test_a_step_is_judged_by_its_own_channels() -> None:
-    """The slice that waits beside does not make a block look idle."""
+def test_a_step_is_measured_on_its_own_channels() -> None:
+    """Channels that join later do not make an update look smaller."""
     found = diagnose(stepped("plain", 1.0), x())
-    first = found.vitals.blocks[0]
-    assert (first.width, first.step, found.vitals.blocks[-1].width, found.vitals.blocks[-1].step) == (8, 1, 16, 2)
+    first = found.measured.blocks[0]
+    assert (first.width, first.step, found.measured.blocks[-1].width, found.measured.blocks[-1].step) == (8, 1, 16, 2)
     model = stepped("plain", 1.0)
     batch = x()
     with torch.no_grad():
         y = model[0](batch)[..., :8]  # type: ignore[index]
         change = model[1].steps[0].blocks[0](y) - y  # type: ignore[index]
-    again = diagnose(model, batch).vitals.blocks[0]
+    again = diagnose(model, batch).measured.blocks[0]
     assert again.update == pytest.approx(float(change.norm() / y.norm()), rel=1e-4)
 
 
@@ -351,7 +351,7 @@ def test_the_model_is_left_as_it_was() -> None:
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def test_the_worst_comes_first_and_everything_is_json() -> None:
+def test_the_most_severe_finding_is_first_and_the_result_becomes_json() -> None:
     found = diagnose(network([*(Block(16, scale=20.0) for _ in range(30)), *(Block(16, scale=1e-4) for _ in range(30))]), x(), trained=True)
     severities = [finding.severity for finding in found.findings]
     assert severities == sorted(severities, key=("severe", "warning", "note").index)

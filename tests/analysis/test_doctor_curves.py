@@ -1,4 +1,4 @@
-"""What the doctor reads from the files of a run."""
+"""Findings of the doctor from the files of a run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stepsnet.analysis.doctor_curves import judge_curves
-from stepsnet.analysis.doctor_design import Design
+from stepsnet.analysis.doctor.curves import check_curves
+from stepsnet.analysis.doctor.measure import Traits
 
 Lines = Sequence[dict[str, Any]]
 Curve = Callable[[int], float | None]
@@ -23,10 +23,10 @@ def falling(step: int) -> float:
 
 
 def names(metrics: Lines = (), evaluations: Lines = ()) -> dict[str, str]:
-    return {found.name: found.severity for found in judge_curves(metrics, evaluations, (), clip=1.0, design=Design())}
+    return {found.name: found.severity for found in check_curves(metrics, evaluations, (), clip=1.0, traits=Traits())}
 
 
-def test_a_loss_that_falls_is_healthy() -> None:
+def test_a_falling_loss_has_no_findings() -> None:
     assert names(lines(falling), [{"step": 100, "loss": 1.0}, {"step": 200, "loss": 0.9}]) == {}
 
 
@@ -39,7 +39,7 @@ def test_a_loss_that_falls_is_healthy() -> None:
         (lines(falling, lambda step: None if step == 80 else 1.0), {"training-not-finite": "severe"}),
         (lines(falling, lambda step: 40.0 if step == 120 else 1.0), {"gradient-spikes": "note"}),
         (lines(falling, lambda step: 40.0 if step % 40 == 0 else 1.0), {"gradient-spikes": "warning"}),
-        (lines(falling, lambda step: 25.0), {"clip-decides": "note"}),
+        (lines(falling, lambda step: 25.0), {"clipping-dominates": "note"}),
         (lines(lambda step: 2.3, count=10), {}),
     ],
 )
@@ -47,8 +47,8 @@ def test_curves_and_their_findings(metrics: list[dict[str, Any]], expected: dict
     assert names(metrics) == expected
 
 
-def test_a_finding_says_where() -> None:
-    (found,) = judge_curves(lines(lambda step: None if step == 77 else falling(step)), (), (), clip=1.0, design=Design())
+def test_a_finding_names_the_step() -> None:
+    (found,) = check_curves(lines(lambda step: None if step == 77 else falling(step)), (), (), clip=1.0, traits=Traits())
     assert "first at step 77" in found.what
 
 
@@ -57,20 +57,27 @@ def test_a_validation_loss_that_rises_is_noted() -> None:
     assert names(evaluations=rising) == {"validation-rises": "note"}
 
 
-def test_a_shortcut_lost_on_the_way_is_found_at_its_worst() -> None:
+def test_the_lowest_recorded_gamma_is_reported() -> None:
     recorded = [{"step": step, "gamma": [gamma] * 48} for step, gamma in ((0, 1.0), (20, 0.03), (100, 0.1), (200, 0.5))]
-    (found,) = judge_curves((), (), recorded, clip=1.0, design=Design())
-    assert (found.name, found.severity, found.value) == ("shortcut-degraded-on-the-way", "severe", 0.03)
+    (found,) = check_curves((), (), recorded, clip=1.0, traits=Traits())
+    assert (found.name, found.severity, found.value) == ("shortcut-degraded-earlier", "severe", 0.03)
     assert "at step 20" in found.what
 
 
-def test_without_clipping_spikes_ask_for_it() -> None:
+def test_without_clipping_spikes_advise_clipping() -> None:
     metrics = lines(falling, lambda step: 40.0 if step == 120 else 1.0)
-    (found,) = judge_curves(metrics, (), (), clip=0.0, design=Design())
+    (found,) = check_curves(metrics, (), (), clip=0.0, traits=Traits())
     assert found.change == {"clip": "1.0"}
 
 
-def test_a_shallow_network_may_have_recovered() -> None:
+def test_an_earlier_low_gamma_in_a_shallow_network_is_a_note() -> None:
     recorded = [{"step": step, "gamma": [gamma] * 12} for step, gamma in ((0, 1.0), (20, 0.03), (200, 0.5))]
-    (found,) = judge_curves((), (), recorded, clip=1.0, design=Design())
+    (found,) = check_curves((), (), recorded, clip=1.0, traits=Traits())
     assert found.severity == "note"
+
+
+@pytest.mark.parametrize(("steps", "words"), [((120,), "spikes once, to 40 times"), ((120, 180), "spikes 2 times, to 40 times")])
+def test_spikes_are_counted_in_words(steps: tuple[int, ...], words: str) -> None:
+    metrics = lines(falling, lambda step: 40.0 if step in steps else 1.0)
+    (found,) = check_curves(metrics, (), (), clip=1.0, traits=Traits())
+    assert words in found.what

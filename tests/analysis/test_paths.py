@@ -62,7 +62,7 @@ def test_the_reverse_network_has_paths_too() -> None:
 @pytest.mark.parametrize("sizes", [[0], [5], [-1]])
 def test_sizes_that_are_no_part_of_both_paths_are_refused(sizes: list[int]) -> None:
     net = StepsNet([Stack([Scale(2.0)]), Stack([Scale(1.0)])], [4, 8])
-    with pytest.raises(UsageError, match="one to 4 channels"):
+    with pytest.raises(UsageError, match="must be from 1 to 4"):
         mask_paths(net, [torch.ones(1, 8)], mean_output, sizes)
 
 

@@ -209,7 +209,7 @@ def test_blocks_out_of_order_are_refused() -> None:
 
 
 def test_blocks_that_are_not_called_are_refused() -> None:
-    with pytest.raises(UsageError, match="went through none of the blocks"):
+    with pytest.raises(UsageError, match="does not call any of the blocks"):
         shortcut_ratio(nn.Sequential(Scale(2.0)), torch.randn(2, 8), blocks=[Scale(1.0)])
 
 

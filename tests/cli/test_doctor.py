@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import stepsnet
-from stepsnet.analysis.doctor_rules import Circumstances, Finding
+from stepsnet.analysis.doctor.rules import Context, Finding
 from stepsnet.cli.doctor import _for_model, _for_run, examine
 from stepsnet.cli.main import main
 from stepsnet.cli.resolve import load_with_inputs
@@ -38,7 +38,7 @@ def test_a_model_gets_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "test_steps_deit: as initialised (seed 0)" in said
     assert "4 random pictures of 3×32×32" in said
-    assert "Healthy. No finding" in said
+    assert "No problems found." in said
     assert "net.steps.2.blocks.1" in said
     assert "net.joins.1" in said
 
@@ -84,13 +84,12 @@ def test_a_saved_file_will_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_an_ill_model_is_told_what_to_create(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from stepsnet.analysis import doctor_rules
-    from stepsnet.analysis.doctor_limits import Limits
+    from stepsnet.analysis.doctor import rules
 
-    monkeypatch.setattr(doctor_rules, "LIMITS", Limits(gamma=2.0, shallow=0))  # everybody is ill by that line
+    monkeypatch.setattr(rules, "LIMITS", rules.Limits(gamma=2.0, shallow=0))  # above all models
     assert main(["doctor", "test_deit"]) == 0
     said = capsys.readouterr().out
-    assert "Needs attention: 1 warning." in said
+    assert "Problems found: 1 warning." in said
     assert 'stepsnet.create_model("test_deit", plan=3, join="matched")' in said
 
 
@@ -109,10 +108,9 @@ def test_what_to_create_is_the_model_at_hand_with_the_change(changes: dict[str, 
 
 def ill(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, word: str) -> dict[str, Any]:
     """What the doctor says about a shortcut when everybody's is degraded by his line."""
-    from stepsnet.analysis import doctor_rules
-    from stepsnet.analysis.doctor_limits import Limits
+    from stepsnet.analysis.doctor import rules
 
-    monkeypatch.setattr(doctor_rules, "LIMITS", Limits(gamma=2.0, shallow=0))
+    monkeypatch.setattr(rules, "LIMITS", rules.Limits(gamma=2.0, shallow=0))
     capsys.readouterr()
     assert main(["doctor", word, "--json"]) == 0
     findings: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["findings"]
@@ -180,13 +178,13 @@ def test_a_run_of_many_processes_is_started_with_as_many(tmp_path: Path) -> None
 
 
 def test_the_rules_know_that_a_run_clips(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Circumstances] = []
+    told: list[Context] = []
 
-    def judge(_vitals: object, about: Circumstances) -> list[Finding]:
-        told.append(about)
+    def check(_measured: object, context: Context) -> list[Finding]:
+        told.append(context)
         return []
 
-    monkeypatch.setattr("stepsnet.analysis.doctor.judge", judge)
+    monkeypatch.setattr("stepsnet.analysis.doctor.check", check)
     examine(load_with_inputs(str(trained)), trained)
     assert told[0].clip == 1.0  # as the recipe has it
 
