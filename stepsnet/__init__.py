@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepsnet import analysis
     from stepsnet.errors import UsageError
     from stepsnet.macro import ReverseStepsNet, StepPlan, StepsNet
     from stepsnet.models import compile_blocks, cost_of, create_model, fold, list_models, load_model, save_model
@@ -22,6 +23,7 @@ __all__ = [
     "StepsNet",
     "UsageError",
     "__version__",
+    "analysis",
     "compile_blocks",
     "cost_of",
     "create_model",
@@ -38,6 +40,7 @@ _HOMES = {
     "StepPlan": "stepsnet.macro",
     "StepsNet": "stepsnet.macro",
     "UsageError": "stepsnet.errors",
+    "analysis": "stepsnet.analysis",
     "compile_blocks": "stepsnet.models",
     "cost_of": "stepsnet.models",
     "create_model": "stepsnet.models",
@@ -55,7 +58,8 @@ if not TYPE_CHECKING:  # a type checker sees the imports above instead, and can 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module 'stepsnet' has no attribute {name!r}")
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+        home = importlib.import_module(_HOMES[name])
+        value = home if home.__name__ == f"stepsnet.{name}" else getattr(home, name)
         globals()[name] = value  # the next access finds it without coming here
         return value
 

@@ -65,6 +65,10 @@ def test_public_name_resolves(name: str) -> None:
     assert getattr(stepsnet, name) is getattr(stepsnet, name)
 
 
+def test_analysis_is_there_after_a_plain_import() -> None:
+    assert "torch" in modules_after("import stepsnet\nstepsnet.analysis.shortcut_ratio")
+
+
 def test_dir_lists_the_public_names() -> None:
     assert set(stepsnet.__all__) <= set(dir(stepsnet))
 
