@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
-from stepsnet.analysis.find import blocks_of, carried
+from stepsnet.analysis.find import blocks_of
 from stepsnet.analysis.states import Net, Result, macro_nets, step_label, undisturbed
 from stepsnet.cost import count_params
 from stepsnet.errors import UsageError
