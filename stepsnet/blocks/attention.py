@@ -126,8 +126,9 @@ class KeyValueCache:
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Attention of T new tokens to S: those that the mask (…, T, S) allows, or without one all that came before."""
-    # Without a mask either every token is new (causal), or one new token looks at all that came before.
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and q.shape[2] > 1)
+    # Without a mask either every token is new (causal), or one new token looks at all that came before. The length comes first, so that
+    # the result is a bool also for a symbolic length (torch.compile).
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=q.shape[2] > 1 and mask is None)
 
 
 @dataclass

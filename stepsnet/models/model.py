@@ -79,6 +79,14 @@ class Model(nn.Module, ABC):
         """Prefixes of the parameters before the first block, layer 0 of layer-wise learning-rate decay."""
         return ()
 
+    def get_classifier(self) -> nn.Module:
+        """The head, in models that have one."""
+        raise UsageError(f"{type(self).__name__} has no classifier")
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:  # noqa: ARG002
+        """A new head, in models that have one."""
+        raise UsageError(f"{type(self).__name__} has no classifier")
+
     def cfg(self) -> dict[str, Any]:
         """What `default_cfg` says about inputs and outputs, besides the input size."""
         return {}

@@ -107,3 +107,5 @@ def test_no_steps_do_not_exist() -> None:
 def test_more_steps_than_the_width_has_room_for() -> None:
     with pytest.raises(UsageError, match="9 steps of √2 do not fit into width 8"):
         StepPlan.default(8, 2, 9)
+    with pytest.raises(UsageError, match="1000000 steps of √2 do not fit into width 384"):
+        StepPlan.default(384, 12, 1_000_000)

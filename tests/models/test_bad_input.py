@@ -85,6 +85,19 @@ def test_a_classifier_for_a_model_without_a_pool() -> None:
     assert model.num_classes == 0
 
 
+def test_a_language_model_has_no_classifier() -> None:
+    model = create_model("test_transformer")
+    with pytest.raises(UsageError, match="Transformer has no classifier"):
+        model.reset_classifier(3)
+    with pytest.raises(UsageError, match="Transformer has no classifier"):
+        model.get_classifier()
+
+
+def test_names_that_resemble_nothing_get_no_suggestion() -> None:
+    with pytest.raises(UsageError, match=r"^there is no model 'nope'; `stepsnet models` lists them all$"):
+        create_model("nope")
+
+
 def test_a_part_that_cannot_start_its_parameters_is_named() -> None:
     class Stubborn(nn.Module):
         def __init__(self) -> None:

@@ -110,6 +110,16 @@ def test_a_model_compiled_for_any_batch_is_compiled_once(name: str, counter: Cou
     assert counter.graphs == 1
 
 
+def test_a_compiled_language_model_takes_texts_of_two_lengths() -> None:
+    torch.compiler.reset()
+    model = create_model("test_steps_transformer").eval()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        for length in (12, 20):
+            ids = example(model, length)
+            torch.testing.assert_close(compiled(ids), model(ids))
+
+
 @pytest.mark.parametrize(
     ("name", "options", "kinds"),
     [("test_steps_deit", {"plan": "16x4, 32x4"}, 2), ("test_swin", {"depths": (4,)}, 2), ("test_transformer", {}, 1)],

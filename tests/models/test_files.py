@@ -221,6 +221,30 @@ def test_a_file_that_is_not_there(path: Path) -> None:
         load_model(path)
 
 
+def test_the_folder_of_a_run_stands_for_its_final_weights(tmp_path: Path) -> None:
+    model = create_model("test_deit").eval()
+    save_model(model, tmp_path / "weights.safetensors")
+    x = example(model)
+    assert torch.equal(load_model(tmp_path).eval()(x), model(x))
+    assert torch.equal(create_model("test_deit", checkpoint_path=tmp_path).eval()(x), model(x))
+
+
+def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"is a folder without weights\.safetensors; give a file, or the folder of a finished run"):
+        load_model(tmp_path)
+
+
+def test_a_pickled_checkpoint_is_refused_with_the_code_that_converts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = create_model("test_deit").eval()
+    torch.save(model.state_dict(), "w.pth")
+    with pytest.raises(UsageError, match=r"w\.pth is no safetensors file .* convert a state dict with ") as caught:
+        create_model("test_deit", checkpoint_path="w.pth")
+    exec(str(caught.value).partition("convert a state dict with ")[2])  # the code in the message works
+    x = example(model)
+    assert torch.equal(create_model("test_deit", checkpoint_path="w.safetensors").eval()(x), model(x))
+
+
 def test_a_file_that_does_not_say_its_model(path: Path) -> None:
     safetensors.torch.save_file(create_model("test_deit").state_dict(), path)
     with pytest.raises(UsageError, match="does not say which model it is for"):

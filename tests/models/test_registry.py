@@ -1,11 +1,16 @@
-"""The names of the zoo."""
+"""The names of the models, and costs.json, which `stepsnet models` prints.
+
+To write costs.json after a new model was registered: python -m tests.models.test_registry
+"""
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
+from stepsnet.cli.models import COSTS, describe
 from stepsnet.models import create_model, list_models
 from tests.models.zoo import TINY
 
@@ -43,3 +48,17 @@ def test_a_baseline_has_one_step_a_stage(name: str) -> None:
 @every_model
 def test_tiny_is_tiny(name: str) -> None:
     assert sum(parameter.numel() for parameter in create_model(name).parameters()) <= 200_000
+
+
+def test_costs_json_has_every_model() -> None:
+    assert [row["name"] for row in json.loads(COSTS.read_text())] == list_models()
+
+
+@pytest.mark.parametrize("row", json.loads(COSTS.read_text()), ids=lambda row: row["name"])
+def test_costs_json_has_what_is_counted(row: dict[str, object]) -> None:
+    assert describe(str(row["name"])) == row
+
+
+if __name__ == "__main__":
+    rows = ",\n".join(json.dumps(describe(name)) for name in list_models())
+    COSTS.write_text(f"[\n{rows}\n]\n")

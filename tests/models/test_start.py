@@ -29,6 +29,17 @@ def test_a_model_made_on_the_meta_device_is_filled_like_any_other(key: str) -> N
 
 
 @every_model
+def test_a_model_can_be_made_inside_accelerates_init_empty_weights(name: str) -> None:
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    with accelerate.init_empty_weights():
+        model = create_model(name)
+    assert all(parameter.is_meta for parameter in model.parameters())
+    model.to_empty(device="cpu")
+    model.reset_parameters()
+    assert model(example(model)).isfinite().all()
+
+
+@every_model
 def test_resetting_starts_a_trained_model_over(name: str) -> None:
     model = create_model(name)
     torch.manual_seed(1)
