@@ -1,4 +1,4 @@
-"""Self-attention over a sequence of tokens: plain for pictures, causal with rotary positions and a cache for text.
+"""Self-attention over a sequence of tokens: plain for images; causal, with rotary positions and a cache, for text.
 
 Shapes: B batch, N tokens (T new ones, S with those in the cache), C channels, H heads, D = C / H.
 """
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepsnet.blocks.linear import Linear
+from stepsnet.blocks.layers import linear
 from stepsnet.errors import UsageError
 
 
@@ -23,18 +23,20 @@ def divisors(width: int) -> list[int]:
 
 def head_dim(width: int, heads: int) -> int:
     if heads not in divisors(width):
-        raise UsageError(f"{heads} heads do not divide width {width}; numbers that do: {', '.join(map(str, divisors(width)))}")
+        allowed = ", ".join(map(str, divisors(width)))
+        raise UsageError(f"{heads} heads do not divide width {width}; numbers that do: {allowed}")
     return width // heads
 
 
 def heads_of_dim(width: int, dim: int) -> int:
     if dim not in divisors(width):
-        raise UsageError(f"heads of {dim} channels do not divide width {width}; dimensions that do: {', '.join(map(str, divisors(width)))}")
+        allowed = ", ".join(map(str, divisors(width)))
+        raise UsageError(f"heads of {dim} channels do not divide width {width}; dimensions that do: {allowed}")
     return width // dim
 
 
 def heads_for(width: int, target_dim: int, even: bool = False) -> int:
-    """The divisor of the width whose head dimension comes nearest `target_dim` (even where rotary positions need pairs)."""
+    """The number of heads whose dimension is nearest `target_dim`, and even where rotary positions need pairs."""
     dims = [dim for dim in divisors(width) if not (even and dim % 2)]
     if not dims:
         raise UsageError(f"width {width} has no even head dimension, which rotary positions need; take an even width")
@@ -48,8 +50,8 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = heads
         self.head_dim = head_dim(width, heads)
-        self.qkv = Linear(width, 3 * width)
-        self.proj = Linear(width, width)
+        self.qkv = linear(width, 3 * width)
+        self.proj = linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         B, N, C = x.shape
@@ -59,7 +61,7 @@ class Attention(nn.Module):
 
 
 class Cache(Protocol):
-    """What a language model asks of a cache: ours below, or another library's behind the same two names."""
+    """What a language model needs of a cache: ours below, or an adapter of another library's."""
 
     @property
     def length(self) -> int:
@@ -70,10 +72,10 @@ class Cache(Protocol):
 
 
 class Growing:
-    """A tensor (B, H, S, D) that grows along S. It has room ahead, so that a new token is written and not everything copied."""
+    """A tensor (B, H, S, D) that grows along S. Memory is reserved ahead, so that a new token does not copy all others."""
 
     def __init__(self, first: Tensor) -> None:
-        self._room = first
+        self._reserved = first
         self._start, self._stop = 0, first.shape[2]
 
     def __len__(self) -> int:
@@ -81,16 +83,16 @@ class Growing:
 
     @property
     def tensor(self) -> Tensor:
-        return self._room[:, :, self._start : self._stop]
+        return self._reserved[:, :, self._start : self._stop]
 
     def append(self, new: Tensor) -> Tensor:
-        """All of it, with `new` at the end."""
-        if self._stop + new.shape[2] > self._room.shape[2]:
+        """The whole tensor, with `new` at the end."""
+        if self._stop + new.shape[2] > self._reserved.shape[2]:
             B, H, T, D = new.shape
-            room = new.new_empty(B, H, 2 * (len(self) + T), D)
-            room[:, :, : len(self)] = self.tensor
-            self._room, self._start, self._stop = room, 0, len(self)
-        self._room[:, :, self._stop : self._stop + new.shape[2]] = new
+            larger = new.new_empty(B, H, 2 * (len(self) + T), D)
+            larger[:, :, : len(self)] = self.tensor
+            self._reserved, self._start, self._stop = larger, 0, len(self)
+        self._reserved[:, :, self._stop : self._stop + new.shape[2]] = new
         self._stop += new.shape[2]
         return self.tensor
 
@@ -99,7 +101,7 @@ class Growing:
 
 
 class KeyValueCache:
-    """Keys and values of all earlier tokens, one pair a block, each at its block's own width."""
+    """Keys and values of all earlier tokens, one pair per block, each at its block's width."""
 
     def __init__(self) -> None:
         self.blocks: list[tuple[Growing, Growing]] = []
@@ -110,7 +112,7 @@ class KeyValueCache:
         return len(self.blocks[0][0]) if self.blocks else 0
 
     def keep(self, tokens: int) -> None:
-        """Forget all but the newest `tokens`. From then on the positions of new tokens must be given, since the length no longer tells."""
+        """Keep only the newest `tokens`. After this the caller must give the positions of new tokens: the length no longer tells them."""
         for keys, values in self.blocks:
             keys.keep(tokens)
             values.keep(tokens)
@@ -126,26 +128,26 @@ class KeyValueCache:
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Attention of T new tokens to S: those that the mask (…, T, S) allows, or without one all that came before."""
-    # Without a mask either every token is new (causal), or one new token looks at all that came before. The length comes first, so that
-    # the result is a bool also for a symbolic length (torch.compile).
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=q.shape[2] > 1 and mask is None)
+    if mask is not None or q.shape[2] == 1:  # one new token may look at all that came before
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 @dataclass
 class TextContext:
-    """What the blocks of a language model share in one pass: rotary tables by head dimension, the mask, the cache if there is one."""
+    """Shared by the blocks of a language model in one pass: rotary tables by head dimension, the mask, the cache if there is one."""
 
     rotary: dict[int, tuple[Tensor, Tensor]]
     mask: Tensor | None = None
     cache: Cache | None = None
     attend: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = attend
-    """How queries, keys and values become one; another implementation may stand here."""
+    """Attention from queries, keys, values and mask; another implementation may be given."""
 
 
 def causal_mask(real: Tensor | None, new: int, past: int, device: torch.device) -> Tensor | None:
-    """Which of all S = past + new tokens each new one may look at, (T, S) or (B, 1, T, S); None where `attend` needs no mask.
+    """Which of all S = past + new tokens each new one may attend to, (T, S) or (B, 1, T, S); None where `attend` needs no mask.
 
-    `real` (B, S) is false where a token is padding. Padding looks at itself, so that no row is empty; nobody else looks at it.
+    `real` (B, S) is false where a token is padding. Padding attends to itself, so that no row is empty; other tokens do not attend to it.
     """
     if real is None and (past == 0 or new == 1):
         return None
@@ -170,17 +172,18 @@ def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
 
 
 class CausalAttention(nn.Module):
-    """Multi-head self-attention that looks back only, with rotary positions and no biases (LLaMA); `block` is its place in the cache."""
+    """Causal multi-head self-attention with rotary positions and no biases (LLaMA); `block` is its index in the cache."""
 
     def __init__(self, width: int, heads: int, block: int) -> None:
         super().__init__()
         self.heads = heads
         self.head_dim = head_dim(width, heads)
         if self.head_dim % 2:
-            raise UsageError(f"{heads} heads of width {width} are {self.head_dim} channels each; rotary positions need an even number")
+            each = f"{heads} heads of width {width} are {self.head_dim} channels each"
+            raise UsageError(f"{each}; rotary positions need an even number")
         self.block = block
-        self.qkv = Linear(width, 3 * width, bias=False)
-        self.proj = Linear(width, width, bias=False)
+        self.qkv = linear(width, 3 * width, bias=False)
+        self.proj = linear(width, width, bias=False)
 
     def forward(self, x: Tensor, context: TextContext) -> Tensor:
         B, T, C = x.shape

@@ -11,11 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepsnet.blocks.attention import TextContext
-from stepsnet.blocks.linear import DepthwiseConv2d
 from stepsnet.blocks.window import APART, WindowAttention
 from stepsnet.models import Model
 from stepsnet.models.language import Transformer
-from stepsnet.models.resnet import ResNet
 
 
 def traceable(model: Model) -> nn.Module:
@@ -25,41 +23,20 @@ def traceable(model: Model) -> nn.Module:
     for name, module in list(shared.named_modules()):
         if isinstance(module, WindowAttention):
             shared.set_submodule(name, AnySizeWindowAttention(module))
-        elif isinstance(module, DepthwiseConv2d):
-            shared.set_submodule(name, AnyLayoutDepthwise(module))
-    if isinstance(shared, ResNet):
-        return AnyLayoutResNet(shared)
+        elif isinstance(module, nn.Conv2d) and module.groups > 1:  # of maps (B, H, W, C), permuted
+            shared.set_submodule(name, AnyLayoutConv(module))
     return AnyLengthTransformer(shared) if isinstance(shared, Transformer) else shared
 
 
-class AnyLayoutResNet(nn.Module):
-    """A ResNet that sets no memory layout: the trace of setting one is different for a batch of one."""
+class AnyLayoutConv(nn.Module):
+    """A convolution of a map made contiguous first: PyTorch's own asks for the layout, which depends on the batch size."""
 
-    def __init__(self, model: ResNet) -> None:
-        super().__init__()
-        self.model = model
-        for module in model.modules():
-            if isinstance(module, nn.Conv2d):  # a folded one uses the layout of its weights
-                module.weight = nn.Parameter(module.weight.detach().clone(memory_format=torch.contiguous_format))
-
-    def forward(self, x: Tensor) -> Tensor:
-        model = self.model
-        x = model.stem(x)
-        for stage in model.stages:
-            x = stage(x)
-        return model.forward_head(x)
-
-
-class AnyLayoutDepthwise(nn.Module):
-    """A depthwise convolution of a channels-last map, without setting a memory layout."""
-
-    def __init__(self, conv: DepthwiseConv2d) -> None:
+    def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()
         self.conv = conv
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
-        return F.conv2d(x, self.conv.weight, self.conv.bias, padding=1, groups=self.conv.groups).permute(0, 2, 3, 1)
+        return self.conv(x.clone(memory_format=torch.contiguous_format))
 
 
 class AnyLengthTransformer(nn.Module):

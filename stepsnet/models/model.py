@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from stepsnet.blocks.attention import Attention, CausalAttention
-from stepsnet.blocks.linear import INITS, Linear
+from stepsnet.blocks.layers import INITS
 from stepsnet.blocks.window import WindowAttention
 from stepsnet.cost import Cost, count_macs, count_params
 from stepsnet.errors import UsageError
@@ -98,14 +98,20 @@ class Model(nn.Module, ABC):
     def init_own_parameters(self) -> None:
         """Start the parameters the model holds itself (tokens, positions); its submodules start themselves."""
 
+    def reset_layer(self, layer: nn.Module) -> None:
+        """Start the parameters of one submodule: plain linear layers as `init` says, others by their own `reset_parameters()`."""
+        if type(layer) is nn.Linear:
+            INITS[self.init](layer)
+        else:
+            layer.reset_parameters()  # type: ignore[operator]  # checked by the caller
+
     def reset_parameters(self) -> None:
-        """Start over, every submodule its own way, linear layers as `init` says; fills a model that was made on the meta device."""
+        """Start all parameters and running statistics over; fills a model that was made on the meta device."""
         for name, module in self.named_modules():
-            reset = self.init_own_parameters if module is self else getattr(module, "reset_parameters", None)
-            if isinstance(module, Linear):
-                INITS[self.init](module)
-            elif callable(reset):
-                reset()
+            if module is self:
+                self.init_own_parameters()
+            elif callable(getattr(module, "reset_parameters", None)):
+                self.reset_layer(module)
             elif any(True for _ in module.parameters(recurse=False)):
                 raise UsageError(f"{name} ({type(module).__name__}) holds parameters but has no reset_parameters() to start them")
 

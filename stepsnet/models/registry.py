@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from stepsnet.blocks.designs import ResidualLike
-from stepsnet.blocks.linear import INITS
+from stepsnet.blocks.layers import INITS
 from stepsnet.cost import Cost, count_macs, count_params
 from stepsnet.errors import UsageError, nearest
 from stepsnet.macro import Join

@@ -5,32 +5,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
-from stepsnet.accel import conv_kernels, kernels
 from stepsnet.blocks.conv import BasicBranch, BottleneckBranch
 from stepsnet.blocks.designs import ResidualPart
-from stepsnet.blocks.embed import check_picture
-from stepsnet.blocks.linear import Conv2d
-from stepsnet.blocks.residual import DropPath, Place, Residual
+from stepsnet.blocks.layers import check_image, conv, start_conv
+from stepsnet.blocks.residual import DropPath, Place
 from stepsnet.macro import StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, image_sides
 from stepsnet.models.registry import register
 from stepsnet.models.vision import Feature, FeatureInfo, VisionModel
 
 Branch = type[BasicBranch] | type[BottleneckBranch]
-
-
-def layers_to_fuse(
-    x: Tensor, branch: nn.Module, drop_path: nn.Module, act: nn.Module, around: tuple[nn.Module, ...] = ()
-) -> tuple[conv_kernels.ConvAndNorm, ...]:
-    """The layers of a branch if ReLU(shortcut + branch(x)) may run as a few calls of oneDNN; none where parts are watched or changed."""
-    if not isinstance(branch, BasicBranch | BottleneckBranch) or type(branch) not in (BasicBranch, BottleneckBranch):
-        return ()
-    idle = type(drop_path) is DropPath and drop_path.idle
-    ready = idle and conv_kernels.applies(x, *branch.layers(), acts=(branch.act, act), around=(branch, drop_path, *around))
-    return branch.layers() if ready else ()
 
 
 class Block(nn.Module):
@@ -42,12 +28,7 @@ class Block(nn.Module):
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        part = self.conv
-        if type(part) is Residual and type(part.norm) is nn.Identity:
-            layers = layers_to_fuse(x, part.branch, part.drop_path, self.act, around=(part, part.norm))
-            if layers:
-                return conv_kernels.add_branch(x, layers, shortcut=x)
-        return self.act(part(x))
+        return self.act(self.conv(x))
 
 
 class DownsamplingBlock(nn.Module):
@@ -65,16 +46,12 @@ class DownsamplingBlock(nn.Module):
         if stride != 1 or in_chans != place.width:
             every_second = nn.AvgPool2d(1, stride) if stride != 1 else nn.Identity()
             self.shortcut = nn.Sequential(
-                OrderedDict(pool=every_second, conv=Conv2d(in_chans, place.width, 1), bn=nn.BatchNorm2d(place.width))
+                OrderedDict(pool=every_second, conv=conv(in_chans, place.width, 1), bn=nn.BatchNorm2d(place.width))
             )
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        shortcut = self.shortcut(x)
-        layers = layers_to_fuse(x, self.branch, self.drop_path, self.act)
-        if layers and not kernels.learns(shortcut):
-            return conv_kernels.add_branch(x, layers, shortcut)
-        return self.act(shortcut + self.drop_path(self.branch(x)))
+        return self.act(self.shortcut(x) + self.drop_path(self.branch(x)))
 
 
 class ResNet(VisionModel):
@@ -103,7 +80,7 @@ class ResNet(VisionModel):
         self.input_size = (in_chans, *image_sides(img_size))
         self.stem = nn.Sequential(
             OrderedDict(
-                conv=Conv2d(in_chans, embed_dim, 7, 2),
+                conv=conv(in_chans, embed_dim, 7, 2),
                 bn=nn.BatchNorm2d(embed_dim),
                 act=nn.ReLU(inplace=True),
                 pool=nn.MaxPool2d(3, 2, 1),
@@ -128,28 +105,30 @@ class ResNet(VisionModel):
         self.feature_info = FeatureInfo.of(features)
         self.reset_classifier(num_classes, global_pool)
 
+    def reset_layer(self, layer: nn.Module) -> None:
+        if type(layer) is nn.Conv2d:
+            start_conv(layer)
+        else:
+            super().reset_layer(layer)
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        for module in self.modules():
+            if isinstance(module, BasicBranch | BottleneckBranch):
+                module.start_at_zero()
+
     def stem_names(self) -> tuple[str, ...]:
         return ("stem.",)
 
     def intermediates(self, x: Tensor, indices: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
-        check_picture(x, self.input_size[0], 1)
-        x = self._stem(x.contiguous(memory_format=torch.channels_last))  # convolutions keep the layout of what they get
+        check_image(x, self.input_size[0], 1)
+        x = self.stem(x)
         maps = []
         for index, stage in enumerate(self.stages):
             x = stage(x)
             if index in indices:
                 maps.append(x)
         return x, maps
-
-    def _stem(self, x: Tensor) -> Tensor:
-        match list(self.stem.children()):
-            case [conv, norm, act, *rest] if type(self.stem) is nn.Sequential:
-                if conv_kernels.applies(x, (conv, norm), acts=(act,), around=(self.stem,)):
-                    x = conv_kernels.convolve(x, (conv, norm), relu=True)
-                    for module in rest:
-                        x = module(x)
-                    return x
-        return self.stem(x)
 
     def count_blocks(self) -> int:
         return len(self.blocks_in_order()) + len(self.stages)  # with the blocks that open the stages

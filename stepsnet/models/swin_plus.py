@@ -6,10 +6,12 @@ A 3×3 depthwise convolution with its own shortcut (the local perception unit) g
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from stepsnet.blocks.designs import ResidualPart
-from stepsnet.blocks.linear import DepthwiseConv2d
+from stepsnet.blocks.layers import depthwise
 from stepsnet.blocks.mlp import ConvMlp
 from stepsnet.blocks.residual import Place
 from stepsnet.models import swin
@@ -22,10 +24,11 @@ class Block(swin.Block):
 
     def __init__(self, place: Place, heads: int, window: int, residual: ResidualPart) -> None:
         super().__init__(place, heads, window, residual)
-        self.local = residual(None, DepthwiseConv2d(place.width), place)
+        self.local = residual(None, depthwise(place.width), replace(place, channel_dim=1))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.mlp(self.attn(self.local(x)))
+        x = self.local(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        return self.mlp(self.attn(x))
 
 
 class SwinPlus(swin.Swin):

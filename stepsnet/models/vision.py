@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor, nn
 
-from stepsnet.blocks.linear import Linear
+from stepsnet.blocks.layers import linear
 from stepsnet.errors import UsageError
 from stepsnet.models.model import Model
 
@@ -111,7 +111,7 @@ class VisionModel(Model):
         self.global_pool = pool
         self.num_classes = num_classes
         like = next(self.parameters())
-        self.head = Linear(self.num_features, num_classes, device=like.device, dtype=like.dtype) if num_classes else nn.Identity()
+        self.head = linear(self.num_features, num_classes, device=like.device, dtype=like.dtype) if num_classes else nn.Identity()
 
     def cfg(self) -> dict[str, Any]:
         return {"num_classes": self.num_classes, "mean": IMAGENET_MEAN, "std": IMAGENET_STD, "interpolation": "bicubic"}

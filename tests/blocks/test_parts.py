@@ -8,20 +8,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepsnet.blocks.conv import BasicBranch, BottleneckBranch
-from stepsnet.blocks.embed import PatchEmbed, PatchMerging
-from stepsnet.blocks.linear import DepthwiseConv2d
+from stepsnet.blocks.layers import PatchEmbed, PatchMerging, depthwise
 from stepsnet.blocks.mlp import ConvMlp, Mlp, SwiGLU
 from stepsnet.blocks.residual import DropPath
 
 
-def test_patches_are_the_pictures_pieces() -> None:
+def test_patches_are_pieces_of_the_image() -> None:
     embed = PatchEmbed(3, 8, 4)
     x = torch.randn(2, 3, 8, 12)
     piece = x[1, :, 4:8, 8:12].flatten()
     torch.testing.assert_close(embed(x)[1, 1, 2], F.linear(piece, embed.proj.weight.flatten(1), embed.proj.bias))
 
 
-def test_pictures_that_patches_do_not_divide_are_padded_at_their_end() -> None:
+def test_images_that_patches_do_not_divide_are_padded_at_their_end() -> None:
     embed = PatchEmbed(1, 4, 4)
     x = torch.randn(1, 1, 6, 9)
     assert torch.equal(embed(x), embed(F.pad(x, (0, 3, 0, 2))))
@@ -52,13 +51,13 @@ def test_the_mlp_and_its_convolution() -> None:
 
 
 def test_the_depthwise_convolution_sees_one_channel_and_its_neighbours() -> None:
-    conv = DepthwiseConv2d(3)
-    x = torch.zeros(1, 5, 5, 3, requires_grad=True)
-    (gradient,) = torch.autograd.grad(conv(x)[0, 2, 2, 1], x)
+    conv = depthwise(3)
+    x = torch.zeros(1, 3, 5, 5, requires_grad=True)
+    (gradient,) = torch.autograd.grad(conv(x)[0, 1, 2, 2], x)
     seen = gradient[0].nonzero()
-    assert seen[:, 2].unique().tolist() == [1]
-    assert seen[:, :2].amin(dim=0).tolist() == [1, 1]
-    assert seen[:, :2].amax(dim=0).tolist() == [3, 3]
+    assert seen[:, 0].unique().tolist() == [1]
+    assert seen[:, 1:].amin(dim=0).tolist() == [1, 1]
+    assert seen[:, 1:].amax(dim=0).tolist() == [3, 3]
 
 
 @pytest.mark.parametrize(("width", "hidden"), [(384, 1024), (32, 85), (272, 725)])
@@ -71,7 +70,7 @@ def test_swiglu_has_eight_thirds_of_the_width_inside(width: int, hidden: int) ->
 
 
 @pytest.mark.parametrize("branch", [BasicBranch(6, 6), BottleneckBranch(24, 6)])
-def test_a_fresh_branch_adds_nothing(branch: nn.Module) -> None:
+def test_a_new_branch_adds_zero(branch: nn.Module) -> None:
     x = torch.randn(2, 6 if isinstance(branch, BasicBranch) else 24, 5, 5)
     assert torch.count_nonzero(branch(x)) == 0
 
@@ -93,6 +92,6 @@ def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
     assert float(dropped.mean()) == pytest.approx(1.0, abs=0.05)
 
 
-def test_drop_path_at_rate_zero_is_nothing_at_all() -> None:
+def test_drop_path_at_rate_zero_returns_its_input() -> None:
     x = torch.randn(3, 2)
     assert drop(0.0, x) is x

@@ -53,15 +53,15 @@ def test_models_that_cannot_be(name: str, options: dict[str, Any], sentence: str
 
 
 INPUTS: list[tuple[str, Tensor, str]] = [
-    ("test_deit", torch.zeros(1, 3, 7, 32), r"a picture of 7×32 is smaller than one patch of 8×8"),
-    ("test_swin", torch.zeros(1, 3, 1, 1), r"a picture of 1×1 is smaller than one patch of 2×2"),
-    ("test_resnet", torch.zeros(1, 3, 0, 32), r"a picture of 0×32 is smaller"),
-    ("test_deit", torch.zeros(1, 4, 32, 32), r"pictures of shape \(batch, 3, height, width\), got \(1, 4, 32, 32\)"),
-    ("test_swin", torch.zeros(1, 4, 32, 32), r"pictures of shape \(batch, 3, height, width\), got \(1, 4, 32, 32\)"),
-    ("test_resnet", torch.zeros(1, 4, 32, 32), r"pictures of shape \(batch, 3, height, width\), got \(1, 4, 32, 32\)"),
-    ("test_deit", torch.zeros(3, 32, 32), r"pictures of shape \(batch, 3, height, width\), got \(3, 32, 32\)"),
-    ("test_swin", torch.zeros(3, 32, 32), r"pictures of shape \(batch, 3, height, width\), got \(3, 32, 32\)"),
-    ("test_resnet", torch.zeros(3, 32, 32), r"pictures of shape \(batch, 3, height, width\), got \(3, 32, 32\)"),
+    ("test_deit", torch.zeros(1, 3, 7, 32), r"an image of 7×32 is smaller than one patch of 8×8"),
+    ("test_swin", torch.zeros(1, 3, 1, 1), r"an image of 1×1 is smaller than one patch of 2×2"),
+    ("test_resnet", torch.zeros(1, 3, 0, 32), r"an image of 0×32 is smaller"),
+    ("test_deit", torch.zeros(1, 4, 32, 32), r"images of shape \(batch, 3, height, width\), got \(1, 4, 32, 32\)"),
+    ("test_swin", torch.zeros(1, 4, 32, 32), r"images of shape \(batch, 3, height, width\), got \(1, 4, 32, 32\)"),
+    ("test_resnet", torch.zeros(1, 4, 32, 32), r"images of shape \(batch, 3, height, width\), got \(1, 4, 32, 32\)"),
+    ("test_deit", torch.zeros(3, 32, 32), r"images of shape \(batch, 3, height, width\), got \(3, 32, 32\)"),
+    ("test_swin", torch.zeros(3, 32, 32), r"images of shape \(batch, 3, height, width\), got \(3, 32, 32\)"),
+    ("test_resnet", torch.zeros(3, 32, 32), r"images of shape \(batch, 3, height, width\), got \(3, 32, 32\)"),
     ("test_transformer", torch.zeros(4, dtype=torch.long), r"token ids of shape \(batch, tokens\), got \(4,\) of torch.int64"),
     ("test_transformer", torch.zeros(1, 4), r"token ids of shape \(batch, tokens\), got \(1, 4\) of torch.float32"),
 ]

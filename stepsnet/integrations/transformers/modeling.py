@@ -15,7 +15,7 @@ from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
 from stepsnet.blocks.attention import TextContext, attend
-from stepsnet.blocks.linear import Linear
+from stepsnet.blocks.layers import linear, start_linear
 from stepsnet.integrations.transformers.configuration import StepsTransformerConfig
 
 
@@ -63,7 +63,9 @@ class StepsTransformerPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Every module of ours starts itself; the library keeps it from touching what has been loaded."""
         reset = getattr(module, "reset_parameters", None)
-        if callable(reset):
+        if type(module) is nn.Linear:
+            start_linear(module)
+        elif callable(reset):
             reset()
 
 
@@ -140,7 +142,7 @@ class StepsTransformerForCausalLM(StepsTransformerPreTrainedModel, GenerationMix
     def __init__(self, config: StepsTransformerConfig) -> None:
         super().__init__(config)
         self.model = StepsTransformerModel(config)
-        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(
