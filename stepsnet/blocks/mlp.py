@@ -29,7 +29,7 @@ class ConvMlp(Mlp):
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.gelu(self.fc1(x))
-        return self.fc2(x + self.conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
+        return self.fc2(x + self.conv(x.movedim(-1, -3)).movedim(-3, -1))
 
 
 class SwiGLU(nn.Module):

@@ -27,7 +27,7 @@ class Block(swin.Block):
         self.local = residual(None, depthwise(place.width), replace(place, channel_dim=1))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.local(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        x = self.local(x.movedim(-1, -3)).movedim(-3, -1)
         return self.mlp(self.attn(x))
 
 
