@@ -1,11 +1,11 @@
-"""Kill a training run many times, resume it each time, and compare its end with that of an undisturbed run.
+"""Kill a training run many times, resume it each time, and compare its end with that of an uninterrupted run.
 
     make chaos
     python -m tests.checks.chaos --kills 20 --iters 200
 
 A tiny network learns digits with Mixup, stochastic depth, a weight average and, every other time, loader workers, and
 saves after every step. It is killed (SIGKILL) at random times, also during its start and while it saves. At the end
-weights, optimiser state and losses must equal those of the undisturbed run. Each attempt is a fork of this process, which
+weights, optimiser state and losses must equal those of the uninterrupted run. Each attempt is a fork of this process, which
 has imported everything.
 """
 
@@ -62,21 +62,21 @@ def main() -> int:
 
 
 def chaos(root: Path, kills: int, iters: int, times: random.Random) -> int:
-    """The exit code: 0 if the disturbed run ends as the undisturbed one."""
-    config = customise(get_recipe("digits"), [*SETTINGS, f"iters={iters}", f"out={root / 'undisturbed'}"])
+    """The exit code: 0 if the killed run ends as the uninterrupted one."""
+    config = customise(get_recipe("digits"), [*SETTINGS, f"iters={iters}", f"out={root / 'uninterrupted'}"])
     task, out, log = task_of(config), root / "disturbed", root / "log"
     task.prepare(task.collate([task.train[0, index] for index in range(2)]), 0)  # imports what attempts need
 
     began = time.monotonic()
     attempt = Attempt(lambda: train(config, task=task), log)
-    while not saved_steps(root / "undisturbed") and attempt.running():
+    while not saved_steps(root / "uninterrupted") and attempt.running():
         time.sleep(0.005)
     start = time.monotonic() - began
     if attempt.wait():
         return failed(log)
     step_time = (time.monotonic() - began - start) / iters
     print(
-        f"undisturbed: {iters} steps, each saved, {1000 * step_time:.0f} ms a step after a start of {start:.2f} s",
+        f"uninterrupted: {iters} steps, each saved, {1000 * step_time:.0f} ms a step after a start of {start:.2f} s",
         flush=True,
     )
 
@@ -95,13 +95,13 @@ def chaos(root: Path, kills: int, iters: int, times: random.Random) -> int:
             broken = attempt.wait() != 0
             break
     survived = tried - broken
-    same = not broken and fingerprint(root / "undisturbed") == fingerprint(out)
+    same = not broken and fingerprint(root / "uninterrupted") == fingerprint(out)
     print(
         f"kills survived / tried: {survived} / {tried} ({while_saving} of them while a checkpoint was being written or deleted)"
     )
     if broken:
         return failed(log)
-    print(f"weights, average, optimiser and losses equal those of the undisturbed run: {'yes' if same else 'NO'}")
+    print(f"weights, average, optimiser and losses equal those of the uninterrupted run: {'yes' if same else 'NO'}")
     return 0 if same and tried == kills else 1
 
 

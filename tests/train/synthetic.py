@@ -1,4 +1,4 @@
-"""What the tests of training share: small runs, ways to end them, and fingerprints to compare them by."""
+"""Shared by the tests of training: small runs, ways to stop them, and fingerprints to compare them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from stepsnet.train.trainer import Trainer
 CLASSES, SIZE = 5, 16
 
 
-class NoisyPictures:
-    """Pictures made of noise: sample (epoch, index) is the class's pattern with its own noise. Those listed in `damaged` are unreadable."""
+class NoisyImages:
+    """Sample (epoch, index) is the pattern of its class with its own noise. `damaged` ones are unreadable."""
 
     def __init__(self, length: int, poisoned: frozenset[int], damaged: frozenset[int]) -> None:
         self.length, self.poisoned, self.damaged = length, poisoned, damaged
@@ -57,9 +57,11 @@ class NoisyTask:
 
     name, unit, headline, higher_is_better = "classification", "images", "top1", True
 
-    def __init__(self, samples: int = 40, valid: int = 13, *, poisoned: Iterable[int] = (), damaged: Iterable[int] = ()) -> None:
-        self.train: MapDataset = NoisyPictures(samples, frozenset(poisoned), frozenset(damaged))
-        self.valid: MapDataset = NoisyPictures(valid, frozenset(), frozenset())
+    def __init__(
+        self, samples: int = 40, valid: int = 13, *, poisoned: Iterable[int] = (), damaged: Iterable[int] = ()
+    ) -> None:
+        self.train: MapDataset = NoisyImages(samples, frozenset(poisoned), frozenset(damaged))
+        self.valid: MapDataset = NoisyImages(valid, frozenset(), frozenset())
 
     def model_kwargs(self) -> dict[str, Any]:
         return {"num_classes": CLASSES, "in_chans": 3, "img_size": SIZE}
@@ -83,17 +85,25 @@ class NoisyTask:
         logits = model(batch["image"])
         loss = F.cross_entropy(logits, batch["target"], reduction="sum")
         hits = (logits.argmax(1) == batch["target"]).sum()
-        return {"loss_sum": loss.double(), "top1_sum": hits.double(), "count": torch.tensor(float(len(logits))).double()}
+        return {
+            "loss_sum": loss.double(),
+            "top1_sum": hits.double(),
+            "count": torch.tensor(float(len(logits))).double(),
+        }
 
     def summary(self, totals: dict[str, float]) -> dict[str, float]:
-        return {"loss": totals["loss_sum"] / totals["count"], "top1": totals["top1_sum"] / totals["count"], "count": totals["count"]}
+        return {
+            "loss": totals["loss_sum"] / totals["count"],
+            "top1": totals["top1_sum"] / totals["count"],
+            "count": totals["count"],
+        }
 
     def describe(self) -> dict[str, Any]:
         return {"train_images": len(self.train)}
 
 
 def small_config(out: Path, *words: str) -> TrainConfig:
-    """Five steps an epoch of a model with 50,000 parameters."""
+    """Five steps per epoch of a model with 50,000 parameters."""
     config = TrainConfig(
         task="classification",
         model="test_deit",
@@ -121,7 +131,7 @@ class At(Callback):
 
 
 class PoweredOffError(BaseException):
-    """The end of a process that gets no chance to do anything more."""
+    """A process that ends without any clean-up."""
 
 
 def power_off() -> None:
@@ -129,15 +139,19 @@ def power_off() -> None:
 
 
 def terminate() -> None:
-    """What a cluster does before it takes a machine away."""
+    """What a cluster does before it stops a machine."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def fingerprint(folder: Path) -> dict[str, Any]:
-    """Everything that two equal runs must agree on to the bit."""
+    """Everything that must be bit-exactly equal in two equal runs."""
     newest = latest(folder / CHECKPOINTS)
     assert newest is not None
-    moments = {f"{name}.{key}": t for name, entry in read_optimizer(newest / "optimizer.pt").items() for key, t in entry.items()}
+    moments = {
+        f"{name}.{key}": t
+        for name, entry in read_optimizer(newest / "optimizer.pt").items()
+        for key, t in entry.items()
+    }
     prints = {path.name: tensor_hash(read_tensors(path)) for path in newest.glob("*.safetensors")}
     lines = read_lines(folder / METRICS)
     curve = {"steps": [line["step"] for line in lines], "losses": [line["loss"] for line in lines]}
@@ -148,12 +162,16 @@ def fingerprint(folder: Path) -> dict[str, Any]:
 def tensor_hash(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        digest.update(name.encode() + json.dumps(list(tensors[name].shape)).encode() + tensors[name].contiguous().numpy().tobytes())
+        digest.update(
+            name.encode()
+            + json.dumps(list(tensors[name].shape)).encode()
+            + tensors[name].contiguous().numpy().tobytes()
+        )
     return digest.hexdigest()
 
 
 def in_processes(world: int, work: Callable[[], Any], timeout: float = 150) -> list[Any]:
-    """Run `work` in `world` forked processes that find each other as torchrun's would, and return what each returned."""
+    """Run `work` in `world` forked processes with torchrun's variables, and return their results."""
     port = free_port()
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
@@ -161,10 +179,10 @@ def in_processes(world: int, work: Callable[[], Any], timeout: float = 150) -> l
     def process(rank: int) -> None:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        dist.init_process_group("gloo")  # once for all runs in `work`: a second meeting at the same port fails
+        dist.init_process_group("gloo")  # once for all runs in `work`: a second group at the same port fails
         try:
             results.put((rank, work(), None))
-        except BaseException:  # noqa: BLE001  (told to the test, which fails with it)
+        except BaseException:  # noqa: BLE001  (the test fails with it)
             results.put((rank, None, traceback.format_exc()))
 
     processes = [context.Process(target=process, args=(rank,)) for rank in range(world)]

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or absent whatever interrupts the writing, and nothing in them runs when they are read."""
+"""Checkpoints: complete or absent after any interruption, and they run no code when they are read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def loaded_value(folder: Path) -> tuple[int, float]:
     return found[0], weights.model["0.bias"][0].item()
 
 
-def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+def test_a_saved_checkpoint_loads_exactly(tmp_path: Path) -> None:
     saved, other = make_weights(1.0), make_weights(2.0)
     Checkpoints(tmp_path, 1, Processes()).save(7, saved, {"anything": [1, {"a": None}]})
     assert Checkpoints(tmp_path, 1, Processes()).load(other) == (7, {"anything": [1, {"a": None}]})
@@ -49,7 +49,7 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
         assert all(torch.equal(value, other.optimizer_state()[name][key]) for key, value in entry.items())
 
 
-def test_the_newest_are_kept(tmp_path: Path) -> None:
+def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, 2, Processes())
     for step in (1, 2, 3):
         checkpoints.save(step, make_weights(step), {})
@@ -58,11 +58,13 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
 
 
 class KilledError(BaseException):
-    """Stands for the end of the process: nothing catches it, nothing cleans up."""
+    """Simulates a kill: nothing catches it, nothing cleans up."""
 
 
-def test_killed_at_any_instant_the_old_or_the_new_checkpoint_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call that touches the disk during a save is the last one in turn; afterwards a new process saves again and succeeds."""
+def test_a_kill_at_any_point_leaves_the_old_or_the_new_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each disk call of a save in turn is the last one before the kill. Afterwards a new process can save."""
     calls = 0
     limit = 1_000_000
 
@@ -76,7 +78,14 @@ def test_killed_at_any_instant_the_old_or_the_new_checkpoint_is_there(tmp_path: 
 
         return wrapper
 
-    for owner, name in ((os, "fsync"), (Path, "rename"), (Path, "replace"), (Path, "mkdir"), (Path, "unlink"), (shutil, "rmtree")):
+    for owner, name in (
+        (os, "fsync"),
+        (Path, "rename"),
+        (Path, "replace"),
+        (Path, "mkdir"),
+        (Path, "unlink"),
+        (shutil, "rmtree"),
+    ):
         monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
     outcomes = []
     instants = 1
@@ -101,7 +110,9 @@ def test_killed_at_any_instant_the_old_or_the_new_checkpoint_is_there(tmp_path: 
     assert set(outcomes) == {(1, 1.0), (2, 2.0)}
 
 
-def test_a_full_disk_is_told_with_path_and_bytes_and_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_leaves_the_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoints = Checkpoints(tmp_path, 1, Processes())
     checkpoints.save(1, make_weights(1.0), {})
 
@@ -110,19 +121,22 @@ def test_a_full_disk_is_told_with_path_and_bytes_and_leaves_the_last_checkpoint(
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     monkeypatch.setattr("stepsnet.train.checkpoint.write_file", full)
-    with pytest.raises(RunFailed, match=r"disk is full: .*step-00000002 needs [\d,]+ bytes, [\d,]+ are free\. .*step-00000001, is intact"):
+    with pytest.raises(
+        RunFailed,
+        match=r"disk is full: .*step-00000002 needs [\d,]+ bytes, [\d,]+ are free\. .*step-00000001, is intact",
+    ):
         checkpoints.save(2, make_weights(2.0), {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000001"]
     assert loaded_value(tmp_path) == (1, 1.0)
 
 
-def test_other_failures_of_the_disk_are_not_called_full(tmp_path: Path) -> None:
+def test_other_disk_errors_are_not_reported_as_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(PermissionError), explain_full_disk(tmp_path, 1, ""):
         raise PermissionError(errno.EACCES, "no")
 
 
 class Payload:
-    """What an attacker puts into a pickle: it makes a file when it is read."""
+    """A malicious pickle: it creates a file when it is read."""
 
     def __init__(self, proof: Path) -> None:
         self.proof = proof
@@ -162,14 +176,16 @@ def test_a_payload_in_a_shard_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "proof").exists()
 
 
-@pytest.mark.parametrize(("content", "sentence"), [("step-00000099", "no such checkpoint"), ("../../etc", "no such checkpoint")])
-def test_a_pointer_to_nowhere_is_told(content: str, sentence: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "sentence"), [("step-00000099", "no such checkpoint"), ("../../etc", "no such checkpoint")]
+)
+def test_a_pointer_to_a_missing_checkpoint_is_an_error(content: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "latest").write_text(content)
     with pytest.raises(UsageError, match=sentence):
         latest(tmp_path)
 
 
-def test_a_checkpoint_of_another_model_is_told(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_model_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PoweredOffError):
         train(small_config(tmp_path / "run", "checkpoint.every=1"), [At(2, power_off)], task=NoisyTask())
     config = (tmp_path / "run" / "config.json").read_text().replace("test_deit", "test_resnet")
@@ -178,8 +194,11 @@ def test_a_checkpoint_of_another_model_is_told(tmp_path: Path) -> None:
         resume(tmp_path / "run", task=NoisyTask())
 
 
-def test_a_moment_read_from_a_file_lies_in_memory_as_its_parameter_does() -> None:
-    moment, parameter = torch.arange(54.0).view(2, 3, 3, 3), torch.empty(2, 3, 3, 3).to(memory_format=torch.channels_last)
+def test_a_loaded_moment_has_the_strides_of_its_parameter() -> None:
+    moment, parameter = (
+        torch.arange(54.0).view(2, 3, 3, 3),
+        torch.empty(2, 3, 3, 3).to(memory_format=torch.channels_last),
+    )
     found = like(moment, parameter)
     assert found.stride() == parameter.stride()
     assert torch.equal(found, moment)

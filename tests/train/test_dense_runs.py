@@ -1,4 +1,4 @@
-"""Detection and segmentation in the one loop: exact resume, accumulation, running averages, processes, weights, evaluation."""
+"""Detection and segmentation in the trainer: exact resume, accumulation, EMA, processes, weights, evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ from stepsnet.train.trainer import resume, train
 from tests.dense_models import MASK_WORDS, NARROW, SIDE, coco_folder, document, mask_folder
 from tests.train.synthetic import At, fingerprint, in_processes, terminate
 
-COMMON = ["workers=0", "batch_size=2", "accumulate=2", "iters=4", "eval.every=0", "checkpoint.every=2", "optim.ema=0.9", "drop_path=0.2"]
+COMMON = [
+    "workers=0",
+    "batch_size=2",
+    "accumulate=2",
+    "iters=4",
+    "eval.every=0",
+    "checkpoint.every=2",
+    "optim.ema=0.9",
+    "drop_path=0.2",
+]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +44,10 @@ def config_of(kind: str, data: Path, out: Path, *words: str) -> TrainConfig:
     if kind == "segmentation":
         recipe, own = get_recipe("mask_folder"), [f"data.root={data / 'masks'}", *MASK_WORDS]
     else:
-        recipe, own = get_recipe("object_folder"), [f"data.root={data / 'coco'}", *sizes, f"detect.heads={kind}", "augment.scale=0.5,1.5"]
+        recipe, own = (
+            get_recipe("object_folder"),
+            [f"data.root={data / 'coco'}", *sizes, f"detect.heads={kind}", "augment.scale=0.5,1.5"],
+        )
     return customise(recipe, [*COMMON, *NARROW, *own, "model=test_steps_swin", f"out={out}", *words])
 
 
@@ -43,7 +55,7 @@ KINDS = ("mask_rcnn", "cascade", "segmentation")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_stopped_and_resumed_equals_undisturbed(kind: str, data: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(kind: str, data: Path, tmp_path: Path) -> None:
     train(config_of(kind, data, tmp_path / "whole"))
     stopped = train(config_of(kind, data, tmp_path / "run"), [At(1, terminate)])
     assert not stopped.finished
@@ -52,7 +64,7 @@ def test_stopped_and_resumed_equals_undisturbed(kind: str, data: Path, tmp_path:
 
 
 @pytest.mark.parametrize("kind", ["mask_rcnn", "segmentation"])
-def test_two_processes_train_one_model_and_judge_every_picture_once(kind: str, data: Path, tmp_path: Path) -> None:
+def test_two_processes_train_one_model_and_evaluate_every_image_once(kind: str, data: Path, tmp_path: Path) -> None:
     words = ["parallel=ddp", "accumulate=1", "batch_size=4"]
     first, second = in_processes(2, lambda: train(config_of(kind, data, tmp_path / "run", *words)).metrics, timeout=120)
     assert first == second
@@ -61,11 +73,15 @@ def test_two_processes_train_one_model_and_judge_every_picture_once(kind: str, d
 
 
 def test_segmentation_on_two_processes_equals_one(data: Path, tmp_path: Path) -> None:
-    """Without batch norm and stochastic depth the losses are the same, whatever the batch is cut into."""
+    """Without batch norm and stochastic depth, the losses do not depend on how the batch is split."""
     words = ["segment.norm=group", "drop_path=0", "batch_size=4", "optim.ema=0", "iters=3", "checkpoint.every=0"]
     train(config_of("segmentation", data, tmp_path / "one", *words, "accumulate=1"))
     train(config_of("segmentation", data, tmp_path / "parts", *words, "accumulate=2"))
-    in_processes(2, lambda: bool(train(config_of("segmentation", data, tmp_path / "two", *words, "accumulate=1", "parallel=ddp"))), 120)
+    in_processes(
+        2,
+        lambda: bool(train(config_of("segmentation", data, tmp_path / "two", *words, "accumulate=1", "parallel=ddp"))),
+        120,
+    )
     losses = [[line["loss"] for line in read_lines(tmp_path / run / METRICS)] for run in ("one", "parts", "two")]
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
     assert losses[2] == pytest.approx(losses[0], abs=1e-5)
@@ -85,8 +101,10 @@ def test_a_run_is_evaluated_from_its_weights_with_and_without_average(kind: str,
         json.dumps(entries)
 
 
-def test_bf16_and_recomputation_train_too(data: Path, tmp_path: Path) -> None:
-    result = train(config_of("mask_rcnn", data, tmp_path / "run", "precision=bf16", "grad_checkpointing=true", "iters=1"))
+def test_bf16_and_gradient_checkpointing_train(data: Path, tmp_path: Path) -> None:
+    result = train(
+        config_of("mask_rcnn", data, tmp_path / "run", "precision=bf16", "grad_checkpointing=true", "iters=1")
+    )
     assert result.finished
 
 
@@ -110,7 +128,9 @@ def test_a_backbone_starts_from_classification_weights(kind: str, data: Path, tm
     trained = classifier(tmp_path / "weights.safetensors").state_dict()
     for given in (tmp_path, tmp_path / "weights.safetensors"):  # a run's folder, or the file
         weights = model(kind, data, f"backbone.weights={given}").state_dict()
-        prefix = next(name for name in weights if name.endswith("patch_embed.proj.weight")).removesuffix("patch_embed.proj.weight")
+        prefix = next(name for name in weights if name.endswith("patch_embed.proj.weight")).removesuffix(
+            "patch_embed.proj.weight"
+        )
         shared = {name: tensor for name, tensor in trained.items() if not name.startswith(("head.", "norm."))}
         assert all(torch.equal(weights[prefix + name], tensor) for name, tensor in shared.items())
 
@@ -133,24 +153,28 @@ def test_a_folder_without_weights_is_refused(data: Path, tmp_path: Path) -> None
         model("mask_rcnn", data, f"backbone.weights={tmp_path}")
 
 
-def test_norms_are_frozen_with_weights_and_free_without(data: Path, tmp_path: Path) -> None:
+def test_norms_are_frozen_only_with_pretrained_weights(data: Path, tmp_path: Path) -> None:
     classifier(tmp_path / "weights.safetensors", "test_resnet")
     fresh = model("mask_rcnn", data, "model=test_resnet")
     started = model("mask_rcnn", data, "model=test_resnet", f"backbone.weights={tmp_path}")
     learning = [
-        {module.training for module in made.train().blocks_in_order()[0].modules() if isinstance(module, torch.nn.BatchNorm2d)}
+        {
+            module.training
+            for module in made.train().blocks_in_order()[0].modules()
+            if isinstance(module, torch.nn.BatchNorm2d)
+        }
         for made in (fresh, started)
     ]
     assert learning == [{True}, {False}]
 
 
-def test_a_language_model_is_no_backbone(data: Path) -> None:
+def test_a_language_model_is_refused_as_backbone(data: Path) -> None:
     with pytest.raises(UsageError, match="takes text"):
         model("mask_rcnn", data, "model=test_transformer", "drop_path=0")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_layers_learn_at_their_share_and_positions_are_not_decayed(kind: str, data: Path) -> None:
+def test_layer_decay_applies_and_positions_have_no_weight_decay(kind: str, data: Path) -> None:
     from stepsnet.models import layer_ids
 
     made = model(kind, data)
@@ -171,11 +195,14 @@ def test_a_preview_counts_the_whole_network(kind: str, data: Path) -> None:
     assert found["model"]["blocks"] == len(model(kind, data).blocks_in_order())
 
 
-def test_data_with_a_class_beyond_the_head_are_refused(data: Path, tmp_path: Path) -> None:
+def test_data_with_an_unknown_class_are_refused(data: Path, tmp_path: Path) -> None:
     train(config_of("mask_rcnn", data, tmp_path / "run", "iters=1"))
     documents = document(5), document(3, first=6)
     for each in documents:
         each["categories"].append({"id": 9, "name": "new"})
     other = coco_folder(tmp_path / "other", *documents)
-    with pytest.raises(UsageError, match=r"weights.safetensors was trained on the classes \['tall', 'wide'\], but the data have \['new'\]"):
+    with pytest.raises(
+        UsageError,
+        match=r"weights.safetensors was trained on the classes \['tall', 'wide'\], but the data have \['new'\]",
+    ):
         evaluate_run(tmp_path / "run", [f"data.root={other}"])

@@ -28,7 +28,7 @@ def test_processes_share_each_global_batch() -> None:
     assert [left + right for left, right in zip(*halves, strict=True)] == whole
 
 
-def test_an_epoch_has_no_sample_twice_and_each_epoch_another_order() -> None:
+def test_epochs_have_no_duplicates_and_different_orders() -> None:
     batches = list(islice(BatchKeys(23, 6, 5, ALONE), 6))
     epochs = [[key for batch in part for key in batch] for part in (batches[:3], batches[3:])]
     assert [{epoch for epoch, _ in keys} for keys in epochs] == [{0}, {1}]
@@ -42,7 +42,7 @@ def test_any_batch_can_be_the_first() -> None:
     assert list(islice(keys, 3)) == list(islice(BatchKeys(23, 6, 5, ALONE), 10))[7:]
 
 
-def test_impossible_batches_are_told() -> None:
+def test_impossible_batch_sizes_are_errors() -> None:
     with pytest.raises(UsageError, match="more than the 5 training samples"):
         BatchKeys(5, 6, 0, ALONE)
     with pytest.raises(UsageError, match="is not divisible by the number of processes, 2"):
@@ -50,7 +50,7 @@ def test_impossible_batches_are_told() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 0), (2, 2), (2, 0), (0, 2)])
-def test_the_supply_goes_on_where_it_was_left(before: int, after: int) -> None:
+def test_the_loader_continues_where_it_stopped(before: int, after: int) -> None:
     task = NoisyTask(samples=40)
 
     def supply(workers: int) -> TrainingBatches:
@@ -68,7 +68,7 @@ def test_the_supply_goes_on_where_it_was_left(before: int, after: int) -> None:
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 @pytest.mark.parametrize("total", [1, 12, 13, 17])
-def test_validation_has_every_sample_once_and_equally_many_batches(world: int, total: int) -> None:
+def test_validation_has_every_sample_once_and_equal_numbers_of_batches(world: int, total: int) -> None:
     found, lengths = [], set()
     for rank in range(world):
         batches = list(ValidationBatches(NoisyTask(valid=total), 6, 0, Processes(rank=rank, world=world)))
@@ -78,7 +78,7 @@ def test_validation_has_every_sample_once_and_equally_many_batches(world: int, t
     assert len(lengths) == 1
 
 
-def test_an_unreadable_picture_found_by_a_worker_is_one_sentence_under_strict(tmp_path: Path) -> None:
+def test_strict_reports_an_unreadable_image_of_a_worker_in_one_sentence(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     for number in range(8):
         folder = tmp_path / "train" / "ab"[number % 2]

@@ -1,4 +1,4 @@
-"""What the loop does in a step: accumulation, clipping, precision, what is not finite, and what its callbacks see."""
+"""The steps of the loop: accumulation, clipping, precision, non-finite values, callbacks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,29 @@ from stepsnet.models import load_model
 from stepsnet.runs.folder import EVALUATIONS, METRICS, read_lines
 from stepsnet.train.callbacks import Callback
 from stepsnet.train.trainer import Trainer, resume, train
-from tests.train.synthetic import At, NoisyTask, PoweredOffError, fingerprint, in_processes, power_off, small_config, terminate
+from tests.train.synthetic import (
+    At,
+    NoisyTask,
+    PoweredOffError,
+    fingerprint,
+    in_processes,
+    power_off,
+    small_config,
+    terminate,
+)
 
 
 def losses(folder: Path) -> list[float | None]:
     return [line["loss"] for line in read_lines(folder / METRICS)]
+
+
+def test_a_trainer_can_be_used_directly(tmp_path: Path) -> None:
+    trainer = Trainer(small_config(tmp_path / "run", "iters=2"), task=NoisyTask())
+    before = trainer.evaluate()
+    result = trainer.fit()
+    assert (result.finished, trainer.step, trainer.out) == (True, 2, tmp_path / "run")
+    assert before is not None
+    assert trainer.metrics == result.metrics != before
 
 
 def test_the_loss_falls(tmp_path: Path) -> None:
@@ -30,7 +48,7 @@ def test_the_loss_falls(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["accumulate=4", "grad_checkpointing=true", "workers=1"])
-def test_the_same_numbers_by_another_way(word: str, tmp_path: Path) -> None:
+def test_the_same_losses_with_other_settings_of_equal_meaning(word: str, tmp_path: Path) -> None:
     train(small_config(tmp_path / "plain"), task=NoisyTask())
     train(small_config(tmp_path / "other", word), task=NoisyTask())
     assert losses(tmp_path / "other") == pytest.approx(losses(tmp_path / "plain"), abs=1e-5)
@@ -39,23 +57,30 @@ def test_the_same_numbers_by_another_way(word: str, tmp_path: Path) -> None:
 COMPILED = ["compile=true", "compile_backend=aot_eager", "plan=32x1"]
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch hides it itself, unless it is an error
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf"
+)  # torch hides it itself, unless it is an error
 @pytest.mark.parametrize("words", [["precision=bf16"], COMPILED, ["optim.name=sgd", "lr=0.1"]])
-def test_other_ways_to_compute_learn_too(words: list[str], tmp_path: Path) -> None:
+def test_other_precisions_and_options_learn(words: list[str], tmp_path: Path) -> None:
     train(small_config(tmp_path / "run", "iters=25", *words), task=NoisyTask())
     values = [line["loss"] for line in read_lines(tmp_path / "run" / METRICS)]
     assert sum(values[-5:]) < 0.95 * sum(values[:5])
 
 
-def test_stochastic_depth_changes_the_losses_and_the_seed_decides_them(tmp_path: Path) -> None:
-    for name, words in {"a": ["drop_path=0.5"], "b": ["drop_path=0.5"], "c": ["drop_path=0.5", "seed=1"], "d": []}.items():
+def test_stochastic_depth_changes_the_losses_and_depends_on_the_seed(tmp_path: Path) -> None:
+    for name, words in {
+        "a": ["drop_path=0.5"],
+        "b": ["drop_path=0.5"],
+        "c": ["drop_path=0.5", "seed=1"],
+        "d": [],
+    }.items():
         train(small_config(tmp_path / name, "iters=2", *words), task=NoisyTask())
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
     assert losses(tmp_path / "a") not in (losses(tmp_path / "c"), losses(tmp_path / "d"))
 
 
 class Updates(Callback):
-    """Notes the norm of each update of the weights."""
+    """Records the norm of each update of the weights."""
 
     def __init__(self) -> None:
         self.norms: list[float] = []
@@ -69,19 +94,31 @@ class Updates(Callback):
         self._before = now
 
 
-def test_the_gradient_is_cut_down_to_the_limit(tmp_path: Path) -> None:
+def test_the_gradient_is_clipped_to_the_limit(tmp_path: Path) -> None:
     updates = Updates()
-    words = ["optim.name=sgd", "optim.momentum=0", "optim.weight_decay=0", "schedule.kind=constant", "lr=1.0", "optim.clip=0.01", "iters=3"]
+    words = [
+        "optim.name=sgd",
+        "optim.momentum=0",
+        "optim.weight_decay=0",
+        "schedule.kind=constant",
+        "lr=1.0",
+        "optim.clip=0.01",
+        "iters=3",
+    ]
     train(small_config(tmp_path / "run", *words), [updates], task=NoisyTask())
     assert updates.norms == pytest.approx([0.01] * 3, rel=1e-3)
     assert min(line["grad_norm"] for line in read_lines(tmp_path / "run" / METRICS)) > 0.1
 
 
-def test_a_loss_that_is_not_finite_stops_before_the_update_and_names_the_samples(tmp_path: Path) -> None:
+def test_a_non_finite_loss_stops_before_the_update_and_names_the_samples(tmp_path: Path) -> None:
     task = NoisyTask(poisoned=[3, 7])
-    with pytest.raises(RunFailed, match=r"The loss of step \d is not finite; the samples are .*nothing was saved") as caught:
+    with pytest.raises(
+        RunFailed, match=r"The loss of step \d is not finite; the samples are .*nothing was saved"
+    ) as caught:
         train(small_config(tmp_path / "run", "accumulate=8", "checkpoint.every=1"), task=task)
-    assert any(f"the samples are {ids}." in str(caught.value) for ids in ("3", "7", "3, 7"))  # of the accumulated part, not of the batch
+    assert any(
+        f"the samples are {ids}." in str(caught.value) for ids in ("3", "7", "3, 7")
+    )  # of the accumulated part, not of the batch
     for path in (tmp_path / "run" / "checkpoints").rglob("weights.safetensors"):
         assert all(tensor.isfinite().all() for tensor in load_tensors(path))
 
@@ -92,7 +129,7 @@ def load_tensors(path: Path) -> list[torch.Tensor]:
     return list(load_file(path).values())
 
 
-def test_a_gradient_that_is_not_finite_stops_too(tmp_path: Path) -> None:
+def test_a_non_finite_gradient_stops_the_run(tmp_path: Path) -> None:
     class Overflowing(NoisyTask):
         def loss(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
             loss = super().loss(model, batch)
@@ -102,8 +139,8 @@ def test_a_gradient_that_is_not_finite_stops_too(tmp_path: Path) -> None:
         train(small_config(tmp_path / "run"), task=Overflowing())
 
 
-def test_skipping_leaves_no_trace_of_the_bad_batch(tmp_path: Path) -> None:
-    """Also not in the running statistics of batch norm, which the forward pass has changed already."""
+def test_a_skipped_batch_changes_nothing(tmp_path: Path) -> None:
+    """Not even the running statistics of batch norm, which the forward pass has already changed."""
     out = tmp_path / "run"
     train(small_config(out, "nonfinite=skip", "model=test_resnet", "iters=5"), task=NoisyTask(poisoned=[3]))
     lines = read_lines(out / METRICS)
@@ -115,12 +152,12 @@ def test_skipping_leaves_no_trace_of_the_bad_batch(tmp_path: Path) -> None:
     assert all(tensor.isfinite().all() for tensor in load_model(out / "weights.safetensors").state_dict().values())
 
 
-def test_skipping_gives_up_after_the_limit(tmp_path: Path) -> None:
+def test_skipping_stops_after_the_limit(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="more than the nonfinite_limit=2 steps"):
         train(small_config(tmp_path / "run", "nonfinite=skip", "nonfinite_limit=2"), task=NoisyTask(poisoned=range(40)))
 
 
-def test_all_processes_agree_that_one_has_a_loss_that_is_not_finite(tmp_path: Path) -> None:
+def test_all_processes_react_to_a_non_finite_loss_of_one(tmp_path: Path) -> None:
     def work() -> Any:
         train(small_config(tmp_path / "run", "parallel=ddp", "nonfinite=skip", "iters=5"), task=NoisyTask(poisoned=[3]))
         try:
@@ -140,8 +177,8 @@ def test_unreadable_samples_are_counted_and_the_others_keep_their_weight(tmp_pat
     assert sum(line["images"] for line in read_lines(tmp_path / "run" / METRICS)) == 37
 
 
-class Diary(Callback):
-    """Writes down what it is told, in order."""
+class Record(Callback):
+    """Records the calls in order."""
 
     def __init__(self) -> None:
         self.entries: list[str] = []
@@ -165,21 +202,21 @@ class Diary(Callback):
         self.entries.append("close")
 
 
-def test_callbacks_are_told_everything_in_order(tmp_path: Path) -> None:
-    diary = Diary()
-    train(small_config(tmp_path / "run", "iters=3", "eval.every=2", "checkpoint.every=2"), [diary], task=NoisyTask())
+def test_callbacks_are_called_in_order(tmp_path: Path) -> None:
+    record = Record()
+    train(small_config(tmp_path / "run", "iters=3", "eval.every=2", "checkpoint.every=2"), [record], task=NoisyTask())
     told = ["start 0", "step 1", "step 2", "evaluate 2", "save 2", "step 3", "evaluate 3", "save 3", "end 3", "close"]
-    assert diary.entries == told
+    assert record.entries == told
 
 
-def test_callbacks_are_closed_when_the_run_breaks(tmp_path: Path) -> None:
-    diary = Diary()
+def test_callbacks_are_closed_after_an_error(tmp_path: Path) -> None:
+    record = Record()
     with pytest.raises(PoweredOffError):
-        train(small_config(tmp_path / "run"), [diary, At(1, power_off)], task=NoisyTask())
-    assert diary.entries == ["start 0", "step 1", "close"]
+        train(small_config(tmp_path / "run"), [record, At(1, power_off)], task=NoisyTask())
+    assert record.entries == ["start 0", "step 1", "close"]
 
 
-def test_an_evaluation_that_a_stop_left_out_is_made_up_for(tmp_path: Path) -> None:
+def test_an_evaluation_prevented_by_a_stop_runs_after_the_resume(tmp_path: Path) -> None:
     words = ["iters=4", "eval.every=2", "checkpoint.every=0"]
     first = train(small_config(tmp_path / "run", *words), [At(1, terminate)], task=NoisyTask())
     assert (first.step, read_lines(tmp_path / "run" / EVALUATIONS)) == (2, [])
@@ -187,7 +224,7 @@ def test_an_evaluation_that_a_stop_left_out_is_made_up_for(tmp_path: Path) -> No
     assert [line["step"] for line in read_lines(tmp_path / "run" / EVALUATIONS)] == [2, 4]
 
 
-def test_evaluations_change_nothing(tmp_path: Path) -> None:
+def test_evaluations_do_not_change_the_training(tmp_path: Path) -> None:
     for every in (0, 1):
         words = ["model=test_resnet", f"eval.every={every}", "optim.ema=0.5", "drop_path=0.3"]
         train(small_config(tmp_path / str(every), *words), task=NoisyTask())
@@ -205,7 +242,7 @@ def test_layer_decay_reaches_the_optimiser(tmp_path: Path) -> None:
     assert shares == {0.5**k for k in range(6)}
 
 
-def test_the_result_is_kept_beside_the_run(tmp_path: Path) -> None:
+def test_the_result_is_in_the_run_folder(tmp_path: Path) -> None:
     found = train(small_config(tmp_path / "run"), task=NoisyTask())
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == {"step": 12, **found.metrics}
     assert resume(tmp_path / "run", task=NoisyTask()) == found

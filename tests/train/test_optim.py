@@ -1,4 +1,4 @@
-"""Who is decayed, who learns how fast, and how the learning rate goes."""
+"""Weight decay, learning rates per layer, schedules and the average of the weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_each_layer_learns_slower_than_the_next() -> None:
     assert len(shares) == 6  # stem, four blocks, head
 
 
-def test_frozen_parameters_are_left_alone() -> None:
+def test_frozen_parameters_are_in_no_group() -> None:
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)
     assert [len(group["params"]) for group in parameter_groups(model, 0.1)] == [1]
@@ -46,14 +46,16 @@ def test_frozen_parameters_are_left_alone() -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)])
 def test_groups_get_their_share_of_the_learning_rate(name: str, kind: type) -> None:
-    groups = [{"params": [nn.Parameter(torch.zeros(2))], "weight_decay": 0.0, "lr_share": share} for share in (1.0, 0.25)]
+    groups = [
+        {"params": [nn.Parameter(torch.zeros(2))], "weight_decay": 0.0, "lr_share": share} for share in (1.0, 0.25)
+    ]
     optimizer = make_optimizer(OptimConfig(name=name), groups, 0.0)  # type: ignore[arg-type]
     set_lr(optimizer, 0.4)
     assert isinstance(optimizer, kind)
     assert [group["lr"] for group in optimizer.param_groups] == [0.4, 0.1]
 
 
-def test_cosine_climbs_to_the_peak_and_falls_to_the_end() -> None:
+def test_cosine_rises_to_the_peak_and_falls_to_the_end() -> None:
     config = ScheduleConfig(kind="cosine", warmup_iters=10, start=0.1, end=0.01)
     shares = [lr_share(config, step, 111, 10) for step in range(111)]
     assert shares[:11] == pytest.approx([0.1 + 0.09 * step for step in range(11)])
@@ -62,13 +64,15 @@ def test_cosine_climbs_to_the_peak_and_falls_to_the_end() -> None:
     assert sorted(shares[10:], reverse=True) == shares[10:]
 
 
-@pytest.mark.parametrize(("kind", "power", "middle"), [("poly", 1.0, 0.5), ("poly", 0.9, 0.5**0.9), ("constant", 1.0, 1.0)])
+@pytest.mark.parametrize(
+    ("kind", "power", "middle"), [("poly", 1.0, 0.5), ("poly", 0.9, 0.5**0.9), ("constant", 1.0, 1.0)]
+)
 def test_other_schedules(kind: str, power: float, middle: float) -> None:
     config = ScheduleConfig(kind=kind, power=power, end=0.0)  # type: ignore[arg-type]
     assert lr_share(config, 50, 101, 10) == pytest.approx(middle)
 
 
-def test_the_longer_warm_up_holds() -> None:
+def test_the_longer_warm_up_is_used() -> None:
     config = ScheduleConfig(warmup_epochs=2, warmup_iters=5, start=0.0)
     assert lr_share(config, 10, 1000, 10) == pytest.approx(0.5)
 
@@ -83,7 +87,7 @@ def test_the_average_follows_weights_and_copies_counters() -> None:
     assert average.tensors["num_batches_tracked"].item() == 9
 
 
-def test_the_model_gets_its_own_weights_back_to_the_bit() -> None:
+def test_the_model_gets_its_own_weights_back_bit_exactly() -> None:
     model = nn.Linear(3, 3)
     before = model.weight.clone()
     average = WeightAverage(model_tensors(model), 0.9)
@@ -93,7 +97,7 @@ def test_the_model_gets_its_own_weights_back_to_the_bit() -> None:
     assert torch.equal(model.weight, torch.full_like(before, math.pi))
 
 
-def test_the_rate_of_detection_falls_to_a_tenth_twice() -> None:
+def test_the_detection_schedule_divides_by_ten_twice() -> None:
     config = ScheduleConfig(kind="steps", warmup_iters=2, start=0.5)
     shares = [lr_share(config, step, 24, 2) for step in range(24)]
     assert shares[:3] == [0.5, 0.75, 1.0]

@@ -1,4 +1,4 @@
-"""Two processes do what one does: the same losses with DDP and FSDP2, and checkpoints that each can read."""
+"""Two processes give the losses of one, with DDP and FSDP2, and read each other's checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from tests.train.synthetic import At, NoisyTask, in_processes, small_config
 
 WORDS = ["iters=20", "batch_size=8", "optim.ema=0.9", "eval.every=10"]
 MODES = ("none", "ddp", "fsdp")
-HANDOVERS = [("ddp", "fsdp"), ("fsdp", "ddp"), ("fsdp", "fsdp"), ("none", "fsdp"), ("none", "ddp"), ("ddp", "none"), ("fsdp", "none")]
+HANDOVERS = [
+    ("ddp", "fsdp"),
+    ("fsdp", "ddp"),
+    ("fsdp", "fsdp"),
+    ("none", "fsdp"),
+    ("none", "ddp"),
+    ("ddp", "none"),
+    ("fsdp", "none"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +35,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, task = tmp_path_factory.mktemp("runs"), NoisyTask()
 
     def start(mode: str) -> None:
-        """A whole run, with a copy of what it was after step 15."""
+        """A whole run, with a copy of its state after step 15."""
         copies = [root / f"{mode}-to-{goal}" for goal in MODES]
         copy = At(16, lambda: [shutil.copytree(root / mode, other) for other in copies])
         parts = ["accumulate=2"] if mode == "fsdp" else []
@@ -37,7 +45,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         start("ddp")
         start("fsdp")
         for mode in ("ddp", "fsdp"):
-            train(small_config(root / f"sgd-{mode}", "optim.name=sgd", "model=test_resnet", "iters=3", f"parallel={mode}"), task=task)
+            train(
+                small_config(
+                    root / f"sgd-{mode}", "optim.name=sgd", "model=test_resnet", "iters=3", f"parallel={mode}"
+                ),
+                task=task,
+            )
         for origin, goal in HANDOVERS:
             if goal != "none":
                 resume(root / f"{origin}-to-{goal}", [f"parallel={goal}"], task=task)
@@ -59,13 +72,13 @@ def test_losses_of_20_steps_equal_those_of_one_process(runs: Path, mode: str) ->
     assert losses(runs / mode) == pytest.approx(losses(runs / "none"), abs=1e-5)
 
 
-def test_both_agree_on_batch_norm_and_sgd(runs: Path) -> None:
-    """One process would not: batch norm sees half a batch in each."""
+def test_ddp_and_fsdp_agree_with_batch_norm_and_sgd(runs: Path) -> None:
+    """One process would not: batch norm sees half a batch in each of two."""
     assert losses(runs / "sgd-fsdp") == pytest.approx(losses(runs / "sgd-ddp"), abs=1e-5)
 
 
 @pytest.mark.parametrize(("origin", "goal"), HANDOVERS)
-def test_a_checkpoint_of_one_is_continued_by_the_other(runs: Path, origin: str, goal: str) -> None:
+def test_a_checkpoint_of_one_mode_continues_in_another(runs: Path, origin: str, goal: str) -> None:
     assert losses(runs / f"{origin}-to-{goal}") == pytest.approx(losses(runs / "none"), abs=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Every recipe, and every command in its docstring, is one that can be run."""
+"""Every recipe, and every command in its docstring, can be run."""
 
 from __future__ import annotations
 
@@ -23,20 +23,24 @@ WANTED = {
     "digits", "language", "python_docs", "gutenberg", "wikitext103", "coco_mask_rcnn", "coco_cascade_mask_rcnn",
     "object_folder", "ade20k_upernet", "mask_folder",
 }  # fmt: skip
-COMMANDS = [(name, line.strip()) for name in RECIPES for line in explain(name).splitlines() if f"stepsnet train {name}" in line]
+COMMANDS = [
+    (name, line.strip()) for name in RECIPES for line in explain(name).splitlines() if f"stepsnet train {name}" in line
+]
 
 
 def created(config: TrainConfig) -> torch.nn.Module:
-    data: dict[str, Any] = {"vocab_size": 256} if config.task == "language" else {"num_classes": 10, "img_size": config.data.img_size}
+    data: dict[str, Any] = (
+        {"vocab_size": 256} if config.task == "language" else {"num_classes": 10, "img_size": config.data.img_size}
+    )
     return create_model(config.model, plan=config.plan, join=config.join, device="meta", **data, **config.model_args)
 
 
-def test_the_recipes_are_all_there() -> None:
+def test_all_recipes_are_registered() -> None:
     assert set(RECIPES) == WANTED
 
 
 @pytest.mark.parametrize("name", sorted(WANTED))
-def test_a_recipe_says_command_time_and_result(name: str) -> None:
+def test_a_recipe_documents_command_time_and_result(name: str) -> None:
     text = explain(name)
     assert f"stepsnet train {name}" in text
     assert re.search(r"^Time: ", text, re.MULTILINE)
@@ -79,21 +83,21 @@ def test_text_feeds_the_language_models(model: str) -> None:
     assert 4.0 < task.loss(network, batch).item() < 8.0
 
 
-def test_mask_rcnn_is_trained_for_one_schedule() -> None:
+def test_mask_rcnn_has_the_1x_settings() -> None:
     config = get_recipe("coco_mask_rcnn")
     assert (config.epochs, config.batch_size, config.lr, config.optim.weight_decay) == (12, 16, 1e-4, 0.05)
     assert (config.data.img_size, config.data.max_size, config.detect.heads) == (800, 1333, "mask_rcnn")
     assert (config.detect.proposals, config.detect.rois, config.detect.detections) == (1000, 512, 100)
 
 
-def test_the_cascade_is_trained_for_three_at_many_scales() -> None:
+def test_cascade_mask_rcnn_has_the_3x_multi_scale_settings() -> None:
     config = get_recipe("coco_cascade_mask_rcnn")
     assert (config.epochs, config.detect.heads, config.augment.short_side) == (36, "cascade", (480, 800))
     jittered = customise(config, ["augment.scale=0.1,2.0", "augment.short_side=0,0", "data.img_size=1024"])
     assert (jittered.augment.scale, jittered.data.img_size) == ((0.1, 2.0), 1024)
 
 
-def test_upernet_is_trained_as_swin_trains_it() -> None:
+def test_upernet_has_the_settings_of_swin() -> None:
     config = get_recipe("ade20k_upernet")
     assert (config.iters, config.batch_size, config.lr, config.data.img_size) == (160_000, 16, 6e-5, 512)
     assert (config.schedule.kind, config.schedule.power, config.schedule.warmup_iters) == ("poly", 1.0, 1500)
@@ -101,7 +105,7 @@ def test_upernet_is_trained_as_swin_trains_it() -> None:
     assert (config.segment.channels, config.segment.auxiliary_weight) == (512, 0.4)
 
 
-def test_segmentation_is_not_sharded() -> None:
+def test_segmentation_refuses_fsdp() -> None:
     with pytest.raises(UsageError, match="use parallel=ddp"):
         customise(get_recipe("mask_folder"), ["parallel=fsdp"])
 
@@ -116,12 +120,12 @@ def test_wikitext103_is_the_papers_table_4_for_all_six_models(model: str) -> Non
 
 
 def cost(config: TrainConfig) -> tuple[int, Cost]:
-    """Parameters without the embedding, and all that is counted."""
+    """Parameters without the embedding, and the whole cost."""
     made = create_model(config.model, plan=config.plan, vocab_size=256, device="meta", **config.model_args)
     return sum(parameter.numel() for name, parameter in made.named_parameters() if name != "embed.weight"), made.cost()
 
 
-def test_gutenbergs_two_networks_cost_the_same() -> None:
+def test_both_gutenberg_networks_have_equal_cost() -> None:
     steps, total = cost(get_recipe("gutenberg"))
     residual, other = cost(customise(get_recipe("gutenberg"), ["plan=64x48", "model_args.embed_dim=64"]))
     assert total.blocks == other.blocks == 48

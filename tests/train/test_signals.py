@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, and processes that die: everybody leaves, in time, and says so."""
+"""Ctrl-C, SIGTERM and processes that die: all processes exit in time, with a message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.train.synthetic import NoisyTask, fingerprint, free_port, in_processe
 
 
 class Forked:
-    """A process that does `work` and then leaves with exit code 0, for the test to send signals to."""
+    """A process that does `work` and exits with code 0; the test sends signals to it."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self.process = multiprocessing.get_context("fork").Process(target=work)
@@ -35,7 +35,7 @@ class Forked:
         os.kill(self.process.pid, number)
 
     def exit_code(self, within: float) -> int:
-        """The exit code, minus the signal for one that a signal ended."""
+        """The exit code; minus the signal if a signal ended it."""
         self.process.join(within)
         code = self.process.exitcode
         self.process.kill()
@@ -67,8 +67,8 @@ class SleepyTask(NoisyTask):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("workers", [0, 1])
-def test_the_first_signal_saves_and_leaves(number: int, workers: int, tmp_path: Path) -> None:
-    """The signal reaches the loader's workers too, as a terminal and some clusters send it."""
+def test_the_first_signal_saves_and_exits(number: int, workers: int, tmp_path: Path) -> None:
+    """The signal also reaches the loader's workers, as from a terminal and from some clusters."""
     out = tmp_path / "run"
 
     def work() -> None:
@@ -87,7 +87,7 @@ def test_the_first_signal_saves_and_leaves(number: int, workers: int, tmp_path: 
     assert newest.name == f"step-{len(read_lines(out / METRICS)):08d}"
 
 
-def test_a_second_ctrl_c_leaves_at_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_second_ctrl_c_exits_at_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     process = Forked(lambda: train(small_config(tmp_path / "run"), task=SleepyTask(tmp_path / "asleep")))
     wait_for((tmp_path / "asleep").exists)
     process.signal(signal.SIGINT)
@@ -98,7 +98,7 @@ def test_a_second_ctrl_c_leaves_at_once(tmp_path: Path, capfd: pytest.CaptureFix
 
 
 def test_one_keystroke_that_arrives_twice_counts_once() -> None:
-    """As under torchrun, which passes on the Ctrl-C that the terminal has sent already."""
+    """As under torchrun, which forwards the Ctrl-C that the terminal has already sent."""
 
     def work() -> None:
         with stop_on_signals(launched=True) as request:
@@ -112,7 +112,7 @@ def test_one_keystroke_that_arrives_twice_counts_once() -> None:
     assert Forked(work).exit_code(within=10) == 128 + signal.SIGINT
 
 
-def test_who_is_stuck_in_torch_after_sigterm_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_stuck_in_torch_after_sigterm_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "GRACE_SECONDS", 0.5)
 
     def work() -> None:
@@ -128,7 +128,7 @@ def test_who_is_stuck_in_torch_after_sigterm_is_ended(tmp_path: Path, monkeypatc
     assert process.exit_code(within=10) == 128 + signal.SIGTERM
 
 
-def test_the_handlers_are_put_back() -> None:
+def test_the_signal_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with stop_on_signals(launched=True):
         assert signal.getsignal(signal.SIGTERM) != before[1]
@@ -136,7 +136,7 @@ def test_the_handlers_are_put_back() -> None:
 
 
 class DyingTask(NoisyTask):
-    """On rank 1, the fourth loss of the first life is the last."""
+    """On rank 1, the first process dies at its fourth loss."""
 
     def __init__(self, end: Callable[[], object]) -> None:
         super().__init__()
@@ -160,7 +160,9 @@ def break_down() -> None:
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
 @pytest.mark.parametrize("end", [kill_myself, break_down])
-def test_when_one_process_ends_all_end(mode: str, end: Callable[[], object], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_when_one_process_ends_all_end(
+    mode: str, end: Callable[[], object], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     port = free_port()
 
     def member(rank: int) -> Callable[[], None]:
@@ -180,22 +182,29 @@ def test_when_one_process_ends_all_end(mode: str, end: Callable[[], object], tmp
 
 @pytest.mark.timeout(400)  # four starts of an interpreter with torch, seconds each unless others use the machine too
 def test_torchrun_names_the_rank_and_resumes_by_itself(tmp_path: Path) -> None:
-    """Rank 1 is killed once; torchrun starts both again; the result equals that of two processes nobody killed."""
+    """Rank 1 is killed once and torchrun restarts both. The result equals that of an uninterrupted run."""
     found = torchrun(tmp_path / "killed", "kill", restarts=1)
     assert found.returncode == 0, found.stderr
     assert "exitcode: -9" in found.stderr
     assert "local_rank: 1" in found.stderr
     lines = [line for line in found.stdout.splitlines() if line.startswith("attempt")]
     assert sorted(lines) == ["attempt 1 rank 0 step 12", "attempt 1 rank 1 step 12"]
-    in_processes(2, lambda: train(small_config(tmp_path / "undisturbed", "parallel=ddp", "checkpoint.every=2"), task=NoisyTask()))
-    assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "undisturbed")
+    in_processes(
+        2,
+        lambda: train(small_config(tmp_path / "uninterrupted", "parallel=ddp", "checkpoint.every=2"), task=NoisyTask()),
+    )
+    assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "uninterrupted")
 
 
 @pytest.mark.timeout(400)
 def test_torchrun_ends_all_when_one_raises(tmp_path: Path) -> None:
     found = torchrun(tmp_path / "broken", "raise", restarts=0)
     assert found.returncode != 0
-    (broke,) = [float(line.removeprefix("broke down at ")) for line in found.stdout.splitlines() if line.startswith("broke down at ")]
+    (broke,) = [
+        float(line.removeprefix("broke down at "))
+        for line in found.stdout.splitlines()
+        if line.startswith("broke down at ")
+    ]
     assert time.monotonic() - broke < 30
     assert "rank 1 of 2 failed: ArithmeticError: a bug on one process" in found.stderr
 
@@ -204,7 +213,11 @@ def torchrun(out: Path, end: str, restarts: int) -> subprocess.CompletedProcess[
     words = ["--nproc-per-node=2", f"--max-restarts={restarts}", f"--master-port={free_port()}"]
     return subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *words, "-m", "tests.train.test_signals", str(out), end],
-        capture_output=True, text=True, timeout=350, check=False, cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=350,
+        check=False,
+        cwd=Path(__file__).parents[2],
     )
 
 
