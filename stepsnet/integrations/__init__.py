@@ -1,1 +1,1 @@
-"""The only rooms that know other libraries' insides. Nothing is imported here: each library is loaded when it is first used."""
+"""Adapters for timm and transformers. Each library is imported when its module here is imported."""

@@ -1,29 +1,38 @@
-"""Weights of timm's models in ours. Importing this module also makes timm importable beside a CPU build of torch."""
+"""Weights of timm's models in ours, and timm's model for one of ours.
+
+Importing this module also makes timm importable beside a CPU build of torch.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from stepsnet.blocks.attention import Attention
 from stepsnet.errors import UsageError
-from stepsnet.models import Model
+from stepsnet.models import Model, VisionModel, resnet, swin
 from stepsnet.models.files import put_weights
+from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision
 
 import_torchvision()
 
-# Tables that older checkpoints of timm's Swin carry; ours are computed where they are used.
 COMPUTED = ("relative_position_index", "attn_mask")
+"""Tables in older checkpoints of timm's Swin; ours are computed when needed."""
 
 
-def load_weights(model: Model, state_dict: Mapping[str, Tensor]) -> None:
-    """Fill a ResNet, DeiT or Swin of one step from the state dict of timm's model of the same sizes; what does not fit is named."""
+def load_timm_weights(model: Model, state_dict: Mapping[str, Tensor]) -> None:
+    """Load the state dict of timm's model of the same sizes into a ResNet, DeiT or Swin of one step; errors name the
+    tensor."""
     name = model.default_cfg.get("architecture", type(model).__name__)
     if model.family not in OUR_NAMES or any(len(plan) > 1 for plan in model.plans):
         plain = ", ".join(OUR_NAMES)
-        raise UsageError(f"timm has weights for the plain {plain} (one step a stage), not for {name} with plan '{model.plan}'")
+        raise UsageError(
+            f"timm has weights for the plain {plain} (one step per stage), not for {name} with plan '{model.plan}'"
+        )
     own = model.state_dict()
     weights: dict[str, Tensor] = {}
     for key, tensor in state_dict.items():
@@ -31,46 +40,125 @@ def load_weights(model: Model, state_dict: Mapping[str, Tensor]) -> None:
             continue
         ours = OUR_NAMES[model.family](key)
         if ours not in own:
-            raise UsageError(f"{key} of timm's weights has no place in {name}, which has {len(own)} tensors such as {next(iter(own))}")
+            raise UsageError(
+                f"{key} of timm's weights has no counterpart in {name}, which has tensors such as {next(iter(own))}"
+            )
         if tensor.shape != own[ours].shape:
-            raise UsageError(f"{key} of timm's weights is {tuple(tensor.shape)}, but {ours} of {name} is {tuple(own[ours].shape)}")
+            raise UsageError(
+                f"{key} of timm's weights is {tuple(tensor.shape)}, but {ours} of {name} is {tuple(own[ours].shape)}"
+            )
         weights[ours] = tensor
     if missing := sorted(own.keys() - weights.keys()):
-        raise UsageError(f"timm's weights have nothing for {missing[0]} of {name} ({len(missing)} missing in all)")
+        raise UsageError(f"timm's weights lack {missing[0]} of {name} ({len(missing)} missing in total)")
     put_weights(model, weights)
 
 
-def _resnet(key: str) -> str:
+def timm_twin(model: Model) -> nn.Module:
+    """timm's ResNet, DeiT or Swin with the sizes and weights of `model`. Models that timm does not have are refused."""
+    name = model.default_cfg.get("architecture", type(model).__name__)
+    if (
+        not isinstance(model, VisionModel)
+        or model.family not in OUR_NAMES
+        or any(len(plan) > 1 for plan in model.plans)
+    ):
+        raise UsageError(
+            f"timm has no {name}: it has the plain {', '.join(OUR_NAMES)}; --against baseline compares a Steps model"
+        )
+    if (design := model.default_cfg.get("options", {}).get("residual", "plain")) != "plain":
+        raise UsageError(f"timm has no {name} with the residual design {design!r}, only the plain one")
+    twin = _MAKERS[model.family](model)
+    twin.load_state_dict(_their_weights(model, twin))
+    return twin
+
+
+def _resnet_key(key: str) -> str:
     key = re.sub(r"^conv1\.", "stem.conv.", key)
     key = re.sub(r"^bn1\.", "stem.bn.", key)
     key = re.sub(r"^fc\.", "head.", key)
     key = key.replace(".downsample.0.", ".shortcut.conv.").replace(".downsample.1.", ".shortcut.bn.")
 
-    def place(found: re.Match[str]) -> str:
-        """The first block of timm's layers opens our stages; the others are the blocks of their plans."""
+    def rename(found: re.Match[str]) -> str:
+        """The first block of a timm layer is the opening of our stage; the others are the blocks of its plan."""
         stage, block, part = int(found[1]) - 1, int(found[2]), found[3]
         if block:
             return f"stages.{stage}.net.steps.0.blocks.{block - 1}.conv.branch.{part}"
         return f"stages.{stage}.opening.{part if part == 'shortcut' else 'branch.' + part}"
 
-    return re.sub(r"^layer(\d+)\.(\d+)\.(\w+)", place, key)
+    return re.sub(r"^layer(\d+)\.(\d+)\.(\w+)", rename, key)
 
 
-def _deit(key: str) -> str:
-    return _transformer(re.sub(r"^blocks\.", "net.steps.0.blocks.", key))
+def _deit_key(key: str) -> str:
+    return _transformer_key(re.sub(r"^blocks\.", "net.steps.0.blocks.", key))
 
 
-def _swin(key: str) -> str:
+def _swin_key(key: str) -> str:
     key = re.sub(r"^layers\.(\d+)\.blocks\.", r"stages.\1.net.steps.0.blocks.", key)
     key = re.sub(r"^layers\.(\d+)\.downsample\.", r"stages.\1.merging.", key)
     key = re.sub(r"^head\.fc\.", "head.", key)
-    return _transformer(key.replace(".relative_position_bias_table", ".bias_table"))
+    return _transformer_key(key.replace(".relative_position_bias_table", ".bias_table"))
 
 
-def _transformer(key: str) -> str:
-    """Inside a block: timm has norm1, attn, norm2, mlp side by side, we have two residual parts of norm and branch."""
+def _transformer_key(key: str) -> str:
+    """Inside a block: timm has norm1, attn, norm2, mlp; we have two residual parts with norm and branch."""
     key = re.sub(r"(blocks\.\d+)\.(attn|mlp)\.", r"\1.\2.branch.", key)
-    return re.sub(r"(blocks\.\d+)\.norm([12])\.", lambda found: f"{found[1]}.{'attn' if found[2] == '1' else 'mlp'}.norm.", key)
+    return re.sub(
+        r"(blocks\.\d+)\.norm([12])\.", lambda found: f"{found[1]}.{'attn' if found[2] == '1' else 'mlp'}.norm.", key
+    )
 
 
-OUR_NAMES: dict[str, Callable[[str], str]] = {"resnet": _resnet, "deit": _deit, "swin": _swin}
+OUR_NAMES: dict[str, Callable[[str], str]] = {"resnet": _resnet_key, "deit": _deit_key, "swin": _swin_key}
+
+
+def _make_deit(model: Any) -> nn.Module:
+    heads = next(module.heads for module in model.modules() if isinstance(module, Attention))
+    made: nn.Module = require("timm.models.vision_transformer", extra="timm").VisionTransformer(
+        patch_size=model.patch_embed.patch, embed_dim=model.num_features, depth=model.plans[0].blocks, num_heads=heads,
+        fc_norm=False,  # timm's default for average pooling moves the norm behind the pooling; ours is before it
+        **_shared(model),
+    )  # fmt: skip
+    return made
+
+
+def _make_swin(model: swin.Swin) -> nn.Module:
+    made: nn.Module = require("timm.models.swin_transformer", extra="timm").SwinTransformer(
+        patch_size=model.patch_embed.patch,
+        window_size=model.window,
+        embed_dim=model.plans[0].width,
+        drop_path_rate=0.0,
+        depths=tuple(plan.blocks for plan in model.plans),
+        num_heads=tuple(model.heads(plan.width) for plan in model.plans),
+        **_shared(model),
+    )
+    return made
+
+
+def _make_resnet(model: resnet.ResNet) -> nn.Module:
+    library = require("timm.models.resnet", extra="timm")
+    widths = tuple(plan.width for plan in model.plans)
+    if widths[0] != 64:
+        raise UsageError(f"timm has no ResNet that starts with {widths[0]} channels, only with 64")
+    options = _shared(model)
+    del options["img_size"]
+    layers = [plan.blocks + 1 for plan in model.plans]  # the opening block of a stage is not in our plan
+    block = library.BasicBlock if model.branch.expansion == 1 else library.Bottleneck
+    made: nn.Module = library.ResNet(block, layers, channels=widths, **options)
+    return made
+
+
+def _shared(model: VisionModel) -> dict[str, Any]:
+    in_chans, *sides = model.input_size
+    return {
+        "img_size": tuple(sides),
+        "in_chans": in_chans,
+        "num_classes": model.num_classes,
+        "global_pool": model.global_pool,
+    }
+
+
+def _their_weights(model: Model, twin: nn.Module) -> dict[str, Tensor]:
+    """Our weights under timm's names, by the renaming that `load_timm_weights` uses; computed tables stay timm's."""
+    own, rename = model.state_dict(), OUR_NAMES[model.family]
+    return {key: tensor if key.endswith(COMPUTED) else own[rename(key)] for key, tensor in twin.state_dict().items()}
+
+
+_MAKERS = {"deit": _make_deit, "swin": _make_swin, "resnet": _make_resnet}

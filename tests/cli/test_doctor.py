@@ -37,7 +37,7 @@ def test_a_model_gets_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "test_steps_deit"]) == 0
     said = capsys.readouterr().out
     assert "test_steps_deit: as initialised (seed 0)" in said
-    assert "4 random pictures of 3×32×32" in said
+    assert "4 random images of 3×32×32" in said
     assert "No problems found." in said
     assert "net.steps.2.blocks.1" in said
     assert "net.joins.1" in said

@@ -1,7 +1,7 @@
 """Language models of stepsnet as models of the transformers library.
 
-Importing this registers them with its Auto classes: what `save_pretrained` wrote, `AutoModelForCausalLM.from_pretrained` reads. The
-network inside is the very same `Transformer`; around it stand the library's cache, masks, losses and generation.
+Importing this module registers them with the Auto classes, so that `AutoModelForCausalLM.from_pretrained` reads saved
+folders. The network is the same `Transformer`, with the library's cache, masks, losses and generation.
 
     from stepsnet.integrations.transformers import StepsTransformerConfig, StepsTransformerForCausalLM
 
@@ -17,11 +17,14 @@ from stepsnet.optional.torchvision import import_torchvision_if_installed
 require("transformers", extra="transformers")
 import_torchvision_if_installed()
 
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM  # noqa: E402  # the sentence above comes first
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM  # noqa: E402
 
-from stepsnet.integrations.transformers.configuration import StepsTransformerConfig  # noqa: E402
 from stepsnet.integrations.transformers.conversion import from_run, from_stepsnet, make_tokenizer, to_stepsnet  # noqa: E402
-from stepsnet.integrations.transformers.modeling import StepsTransformerForCausalLM, StepsTransformerModel  # noqa: E402
+from stepsnet.integrations.transformers.modeling import (  # noqa: E402
+    StepsTransformerConfig,
+    StepsTransformerForCausalLM,
+    StepsTransformerModel,
+)
 
 AutoConfig.register(StepsTransformerConfig.model_type, StepsTransformerConfig, exist_ok=True)
 AutoModel.register(StepsTransformerConfig, StepsTransformerModel, exist_ok=True)

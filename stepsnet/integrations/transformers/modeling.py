@@ -1,27 +1,117 @@
-"""The network of stepsnet behind the calls of the transformers library.
+"""Configuration and models: the network of stepsnet behind the interface of the transformers library.
 
-Legend: B batch, T new tokens, S all tokens that keys are there for, C channels, H heads, V tokens of the vocabulary.
+Legend: B batch, T new tokens, S all tokens with keys, C channels, H heads, V tokens of the vocabulary.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel
+from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
 from stepsnet.blocks.attention import TextContext, attend
 from stepsnet.blocks.layers import linear, start_linear
-from stepsnet.integrations.transformers.configuration import StepsTransformerConfig
+from stepsnet.errors import UsageError
+from stepsnet.macro import StepPlan
+from stepsnet.models import create_model
+from stepsnet.models.design import head_rule
+from stepsnet.models.language import Transformer, heads_of
+
+
+class StepsTransformerConfig(PreTrainedConfig):
+    """A plan and its options. `architecture` is the registered name, which files of stepsnet contain."""
+
+    model_type: ClassVar[str] = "steps_transformer"
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    attribute_map: ClassVar[dict[str, str]] = {"embed_dim": "hidden_size", "seq_len": "max_position_embeddings"}
+
+    architecture: str = "steps_transformer_30m"
+    vocab_size: int = 50000
+    hidden_size: int = 384
+    plan: str = "192x6, 272x3, 384x3"
+    join: str = "plain"
+    macro: str = "steps"
+    residual: str = "plain"
+    head_dim: int | None = None
+    drop_path_rate: float = 0.0
+    max_position_embeddings: int = 128
+    """The training length. Longer texts also run."""
+    num_hidden_layers: int | None = None
+    """From the plan: one cache layer per block."""
+    num_attention_heads: int | None = None
+    """From the plan: the heads of the last step."""
+    use_cache: bool = True
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self, **others: Any) -> None:
+        plan = StepPlan.parse(self.plan)
+        if plan.width != self.hidden_size:
+            raise UsageError(f"the plan '{plan}' ends at width {plan.width}, but hidden_size is {self.hidden_size}.")
+        self.num_hidden_layers = plan.blocks
+        self.num_attention_heads = _last_heads(self.options())
+        super().__post_init__(**others)  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def from_name(cls, name: str, **options: Any) -> StepsTransformerConfig:
+        """The configuration of a registered model; `options` are those of `create_model`, such as plan=5 or
+        vocab_size=256."""
+        return cls.from_model(_language_model(name, **options))
+
+    @classmethod
+    def from_model(cls, model: Transformer, **others: Any) -> StepsTransformerConfig:
+        """The configuration of a model that `create_model` made."""
+        made = model.default_cfg
+        if not made:
+            raise UsageError("only a model made by create_model has a configuration; this one was built directly.")
+        chosen = made["options"]
+        parts = {
+            key: chosen[key] for key in ("join", "macro", "residual", "head_dim", "drop_path_rate") if key in chosen
+        }
+        for key in ("join", "residual"):
+            if not isinstance(parts.get(key, ""), str):
+                raise UsageError(f"a model with a custom {key} has no configuration, because that contains names only.")
+        (length,) = model.input_size
+        return cls(
+            architecture=made["architecture"], vocab_size=model.vocab_size, hidden_size=model.num_features,
+            plan=model.plan, max_position_embeddings=length, **parts, **others,
+        )  # fmt: skip
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of `create_model` besides the name."""
+        own = {
+            key: getattr(self, key)
+            for key in ("vocab_size", "plan", "join", "macro", "residual", "head_dim", "drop_path_rate")
+        }
+        return {**own, "embed_dim": self.hidden_size, "seq_len": self.max_position_embeddings}
+
+    def build(self, device: str | None = None) -> Transformer:
+        """A new network."""
+        return _language_model(self.architecture, device=device, **self.options())
+
+
+def _language_model(name: str, device: str | None = "meta", **options: Any) -> Transformer:
+    model = create_model(name, device=device, **options)
+    if not isinstance(model, Transformer):
+        raise UsageError(f"{name} is not a language model, which this class needs.")
+    return model
+
+
+def _last_heads(options: dict[str, Any]) -> int:
+    return head_rule(heads_of, options["head_dim"])(options["embed_dim"])
 
 
 @dataclass
 class LibraryCache:
-    """The library's cache behind the two names that our blocks know. Its layers are our blocks, each at its step's width."""
+    """Adapter from the library's cache to the interface of our blocks. It has one layer per block, of the step's
+    width."""
 
     cache: Cache
 
@@ -35,7 +125,7 @@ class LibraryCache:
 
 @dataclass
 class EagerAttention:
-    """Attention written out, which keeps its weights; the library's mask is added to the scores."""
+    """Attention in plain operations, which keeps its weights; the library's mask is added to the scores."""
 
     weights: list[Tensor] = field(default_factory=list)
 
@@ -49,19 +139,19 @@ class EagerAttention:
 
 
 class StepsTransformerPreTrainedModel(PreTrainedModel):
-    """What both models below have in common."""
+    """Common base of the models below."""
 
     config_class = StepsTransformerConfig
     config: StepsTransformerConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ["Block"]  # noqa: RUF012  # as the library declares it
+    _no_split_modules = ["Block"]  # noqa: RUF012  # as in the library
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Every module of ours starts itself; the library keeps it from touching what has been loaded."""
+        """Our modules initialise themselves; the library skips loaded weights."""
         reset = getattr(module, "reset_parameters", None)
         if type(module) is nn.Linear:
             start_linear(module)
@@ -103,19 +193,26 @@ class StepsTransformerModel(StepsTransformerPreTrainedModel):
             raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
         embedded: Tensor = self.network.embed(input_ids) if inputs_embeds is None else inputs_embeds
         checkpointing = self.gradient_checkpointing and self.training
-        # Checkpointed blocks run twice and would enter their keys twice.
+        # Checkpointed blocks run twice and would cache their keys twice.
         use_cache = (self.config.use_cache if use_cache is None else use_cache) and not checkpointing
         cache = DynamicCache(config=self.config) if use_cache and past_key_values is None else past_key_values
         past = cache.get_seq_length() if cache is not None else 0
         if position_ids is None:
             position_ids = torch.arange(past, past + embedded.shape[1], device=embedded.device)[None]
         mask = create_causal_mask(
-            config=self.config, inputs_embeds=embedded, attention_mask=attention_mask, past_key_values=cache, position_ids=position_ids
+            config=self.config,
+            inputs_embeds=embedded,
+            attention_mask=attention_mask,
+            past_key_values=cache,
+            position_ids=position_ids,
         )
-        assert mask is None or isinstance(mask, Tensor)  # the third kind is for flex attention, which is not offered here
+        assert mask is None or isinstance(mask, Tensor)  # the third kind is for flex attention, which is not supported
         eager = EagerAttention() if self.config._attn_implementation == "eager" else None
         context = TextContext(
-            self.network.rotary_tables(position_ids), mask, LibraryCache(cache) if cache is not None else None, eager or attend
+            self.network.rotary_tables(position_ids),
+            mask,
+            LibraryCache(cache) if cache is not None else None,
+            eager or attend,
         )
         self.network.set_grad_checkpointing(self.gradient_checkpointing)
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
@@ -128,14 +225,14 @@ class StepsTransformerModel(StepsTransformerPreTrainedModel):
         output = BaseModelOutputWithPast(
             last_hidden_state=hidden,
             past_key_values=cache if use_cache else None,
-            hidden_states=(embedded, *states[:-1], hidden) if wants_states else None,  # type: ignore[arg-type]  # FloatTensor is wanted, which no tensor is
+            hidden_states=(embedded, *states[:-1], hidden) if wants_states else None,  # type: ignore[arg-type]  # the library declares FloatTensor
             attentions=tuple(eager.weights) if wants_weights and eager is not None else None,  # type: ignore[arg-type]
         )
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 
 
 class StepsTransformerForCausalLM(StepsTransformerPreTrainedModel, GenerationMixin):
-    """Token ids to logits of the next ones; the head is the embedding, saved once."""
+    """Token ids to logits of the next tokens; the head is tied to the embedding and saved once."""
 
     _tied_weights_keys = {"lm_head.weight": "model.network.embed.weight"}  # noqa: RUF012
 
@@ -161,9 +258,9 @@ class StepsTransformerForCausalLM(StepsTransformerPreTrainedModel, GenerationMix
         **others: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
         outputs = self.model(
-            input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds, use_cache=use_cache, output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states, return_dict=True,
+            input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
+            past_key_values=past_key_values, inputs_embeds=inputs_embeds, use_cache=use_cache,
+            output_attentions=output_attentions, output_hidden_states=output_hidden_states, return_dict=True,
         )  # fmt: skip
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep  # 0 keeps all
         logits = self.lm_head(outputs.last_hidden_state[:, kept])

@@ -128,7 +128,7 @@ def _compile(module: nn.Module) -> nn.Module:
 
 
 def _timm_twin(model: Model) -> nn.Module:
-    from stepsnet.integrations.timm_twin import timm_twin
+    from stepsnet.integrations.timm import timm_twin
 
     return timm_twin(model)
 

@@ -1,4 +1,4 @@
-"""Small models for the checks of this folder."""
+"""Small models for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ def make_config(name: str = "test_steps_transformer", **options: Any) -> StepsTr
     return StepsTransformerConfig.from_name(name, **options)
 
 
-def make_model(name: str = "test_steps_transformer", attention: str = "sdpa", **options: Any) -> StepsTransformerForCausalLM:
-    """A model whose logits differ clearly between tokens, which at the usual start they do not."""
+def make_model(
+    name: str = "test_steps_transformer", attention: str = "sdpa", **options: Any
+) -> StepsTransformerForCausalLM:
+    """A model whose logits differ clearly between tokens, unlike those of a new model."""
     torch.manual_seed(0)
-    model = cast(Any, StepsTransformerForCausalLM)._from_config(make_config(name, **options), attn_implementation=attention).eval()
+    model = (
+        cast(Any, StepsTransformerForCausalLM)
+        ._from_config(make_config(name, **options), attn_implementation=attention)
+        .eval()
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:
@@ -32,6 +38,6 @@ def make_ids(rows: int = 2, length: int = 12) -> Tensor:
 
 
 def write(model: StepsTransformerForCausalLM, ids: Tensor | None, **options: Any) -> Any:
-    """`generate` with eight new tokens and no surprises."""
+    """Greedy `generate` with eight new tokens."""
     settings = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0, **options}
     return cast(Any, model).generate(ids, **settings)

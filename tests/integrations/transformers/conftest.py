@@ -1,3 +1,3 @@
-"""Comes before the test modules, so that torchvision, which transformers imports where it is installed, has been made importable."""
+"""Imported before the test modules, so that torchvision is importable when transformers imports it."""
 
 import stepsnet.integrations.transformers  # noqa: F401

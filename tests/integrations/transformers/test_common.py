@@ -1,4 +1,4 @@
-"""The checks of transformers' ModelTesterMixin, by their names there; docs/language.md lists those that do not apply, and why."""
+"""The tests of transformers' ModelTesterMixin under their names; docs/language.md lists those that do not apply."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ import safetensors.torch
 import torch
 from transformers import AutoModel, AutoModelForCausalLM
 
-from stepsnet.integrations.transformers import StepsTransformerConfig, StepsTransformerForCausalLM, StepsTransformerModel
+from stepsnet.integrations.transformers import (
+    StepsTransformerConfig,
+    StepsTransformerForCausalLM,
+    StepsTransformerModel,
+)
 from tests.integrations.transformers.common import NAMES, make_config, make_ids, make_model
 
 both = pytest.mark.parametrize("name", NAMES)
@@ -246,7 +250,11 @@ def test_eager_matches_sdpa_inference(name: str, padding: str) -> None:
 def test_custom_4d_attention_mask(attention: str) -> None:
     model, ids = make_model(attention=attention), make_ids(1)
     allowed = torch.ones(12, 12, dtype=torch.bool).tril()[None, None]
-    mask = allowed if attention == "sdpa" else torch.zeros(1, 1, 12, 12).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    mask = (
+        allowed
+        if attention == "sdpa"
+        else torch.zeros(1, 1, 12, 12).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    )
     assert torch.allclose(model(ids, attention_mask=mask).logits, model(ids).logits, atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""The checks of transformers' ConfigTester, by their names there."""
+"""The tests of transformers' ConfigTester under their names."""
 
 from __future__ import annotations
 
@@ -21,12 +21,19 @@ def test_from_name_describes_every_registered_model(name: str) -> None:
     built = config.build(device="meta")
     assert (built.plan, built.vocab_size, built.input_size) == (model.plan, 50000, (128,))
     assert config.num_hidden_layers == len(model.blocks_in_order())
-    assert {key: tensor.shape for key, tensor in built.state_dict().items()} == {key: t.shape for key, t in model.state_dict().items()}
+    assert {key: tensor.shape for key, tensor in built.state_dict().items()} == {
+        key: t.shape for key, t in model.state_dict().items()
+    }
 
 
 def test_from_name_takes_the_options_of_create_model() -> None:
     config = StepsTransformerConfig.from_name("transformer_30m", plan=2, vocab_size=300, join="matched", seq_len=64)
-    assert (config.plan, config.vocab_size, config.join, config.max_position_embeddings) == ("272x6, 384x3", 300, "matched", 64)
+    assert (config.plan, config.vocab_size, config.join, config.max_position_embeddings) == (
+        "272x6, 384x3",
+        300,
+        "matched",
+        64,
+    )
 
 
 def test_config_common_properties() -> None:
@@ -57,7 +64,12 @@ def test_config_can_be_init_without_params() -> None:
 
 
 def test_config_arguments_init() -> None:
-    given: dict[str, Any] = {"output_hidden_states": True, "return_dict": False, "num_labels": 3, "attn_implementation": "eager"}
+    given: dict[str, Any] = {
+        "output_hidden_states": True,
+        "return_dict": False,
+        "num_labels": 3,
+        "attn_implementation": "eager",
+    }
     config = StepsTransformerConfig(**given)
     assert (config.output_hidden_states, config.return_dict, config.num_labels) == (True, False, 3)
     assert config._attn_implementation == "eager"
@@ -72,7 +84,7 @@ def test_config_arguments_init() -> None:
         (lambda: StepsTransformerConfig(plan="wide"), "is not WIDTHxBLOCKS"),
     ],
 )
-def test_impossible_configurations_are_sentences(make: object, sentence: str) -> None:
+def test_invalid_configurations_raise_one_clear_error(make: object, sentence: str) -> None:
     assert callable(make)
     with pytest.raises(UsageError, match=sentence):
         make()

@@ -1,4 +1,5 @@
-"""The checks of transformers' GenerationTesterMixin, by their names there; docs/language.md lists those that do not apply, and why."""
+"""The tests of transformers' GenerationTesterMixin under their names; docs/language.md lists those that do not
+apply."""
 
 from __future__ import annotations
 
@@ -49,7 +50,13 @@ def test_greedy_generate_dict_outputs() -> None:
 @both
 def test_sample_generate(name: str) -> None:
     model, ids = make_model(name), make_ids()
-    settings: dict[str, Any] = {"do_sample": True, "temperature": 0.8, "top_k": 20, "top_p": 0.9, "num_return_sequences": 2}
+    settings: dict[str, Any] = {
+        "do_sample": True,
+        "temperature": 0.8,
+        "top_k": 20,
+        "top_p": 0.9,
+        "num_return_sequences": 2,
+    }
     torch.manual_seed(3)
     first = write(model, ids, **settings)
     torch.manual_seed(3)
@@ -108,7 +115,7 @@ def test_left_padding_compatibility(name: str, attention: str) -> None:
     assert torch.equal(write(model, padded, attention_mask=mask)[:, 19:], write(model, ids)[:, 12:])
 
 
-def test_a_batch_of_unequal_prompts_writes_what_each_writes_alone() -> None:
+def test_a_batch_of_unequal_prompts_equals_single_prompts() -> None:
     model, ids = make_model(), make_ids(3)
     mask = torch.ones_like(ids)
     for row, pad in enumerate((0, 5, 9)):
@@ -148,7 +155,9 @@ def test_generate_from_inputs_embeds() -> None:
 def test_generate_continue_from_past_key_values() -> None:
     model, ids = make_model(), make_ids()
     first = write(model, ids, return_dict_in_generate=True)
-    assert torch.equal(write(model, first.sequences, past_key_values=first.past_key_values), write(model, ids, max_new_tokens=16))
+    assert torch.equal(
+        write(model, first.sequences, past_key_values=first.past_key_values), write(model, ids, max_new_tokens=16)
+    )
 
 
 @both
@@ -159,14 +168,14 @@ def test_generate_with_static_cache(name: str) -> None:
     assert torch.equal(output.sequences, write(model, ids))
 
 
-def test_generate_without_input_ids_begins_with_the_start_token() -> None:
+def test_generate_without_input_ids_starts_with_the_bos_token() -> None:
     model = make_model()
     found = write(model, None, bos_token_id=10)
     assert found[0, 0] == 10
     assert found.shape == (1, 9)
 
 
-def test_generation_ends_at_the_end_token() -> None:
+def test_generation_ends_at_the_eos_token() -> None:
     model, ids = make_model(), make_ids(1)
     third = int(write(model, ids)[0, 14])
     assert write(model, ids, eos_token_id=third)[0, -1] == third

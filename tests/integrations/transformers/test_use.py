@@ -1,4 +1,4 @@
-"""What people do with a model of the library: train it with its Trainer, put it in a pipeline, take it from and to a run folder."""
+"""Typical uses: Trainer, pipeline, and conversion from and to run folders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingA
 from stepsnet.data.text.prepare import train_bpe
 from stepsnet.data.text.vocabulary import BpeVocabulary, ByteVocabulary
 from stepsnet.errors import UsageError
-from stepsnet.integrations.transformers import StepsTransformerForCausalLM, from_run, from_stepsnet, make_tokenizer, to_stepsnet
+from stepsnet.integrations.transformers import (
+    StepsTransformerForCausalLM,
+    from_run,
+    from_stepsnet,
+    make_tokenizer,
+    to_stepsnet,
+)
 from stepsnet.models import create_model, load_model, save_model
 from stepsnet.models.language import Transformer
 from stepsnet.train.config import customise
@@ -44,19 +50,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-@pytest.mark.parametrize("options", [{}, {"join": "matched"}, {"macro": "reverse"}, {"plan": "8x1, 32x3"}, {"residual": "rezero"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"join": "matched"}, {"macro": "reverse"}, {"plan": "8x1, 32x3"}, {"residual": "rezero"}], ids=str
+)
 def test_conversion_keeps_every_tensor_and_option(tmp_path: Path, options: dict[str, str]) -> None:
     model, ids = core(**options), make_ids()
     converted = from_stepsnet(model)
     assert torch.equal(converted(ids).logits, model(ids))
     back = to_stepsnet(converted)
-    assert {key: tensor.tolist() for key, tensor in back.state_dict().items()} == {key: t.tolist() for key, t in model.state_dict().items()}
+    assert {key: tensor.tolist() for key, tensor in back.state_dict().items()} == {
+        key: t.tolist() for key, t in model.state_dict().items()
+    }
     assert (back.plan, back.default_cfg["architecture"]) == (model.plan, model.default_cfg["architecture"])
     save_model(back, tmp_path / "weights.safetensors")
     check_same(load_model(tmp_path / "weights.safetensors").eval(), model, ids)
 
 
-def test_a_run_folder_goes_there_and_back_without_loss(tmp_path: Path, run: Path) -> None:
+def test_converting_a_run_folder_there_and_back_is_lossless(tmp_path: Path, run: Path) -> None:
     model, tokenizer = from_run(run)
     model.save_pretrained(tmp_path / "hub")
     tokenizer.save_pretrained(tmp_path / "hub")
@@ -78,14 +88,27 @@ def test_tokenizers_agree(tmp_path: Path, vocabulary: ByteVocabulary | BpeVocabu
     assert len(tokenizer) == len(vocabulary.pieces)
 
 
-def test_a_run_on_prepared_text_brings_its_tokenizer(tmp_path: Path) -> None:
+def test_byte_models_have_special_tokens_that_no_text_contains(run: Path) -> None:
+    """Only padding is masked in labels, not newlines, and special strings in a text are encoded as their characters."""
+    model, tokenizer = from_run(run)
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (0xFE, 0xFE, 0xFF)
+    assert (model.config.eos_token_id, model.config.pad_token_id, model.config.vocab_size) == (0xFE, 0xFF, 256)
+    batch = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)([tokenizer("a\nb"), tokenizer("\n")])
+    assert batch["labels"].tolist() == [[97, 10, 98], [-100, -100, 10]]
+    text = "<|endoftext|><|pad|>þÿ"
+    assert tokenizer(text)["input_ids"] == list(text.encode())
+
+
+def test_a_run_on_prepared_text_has_its_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(BPE.content)
     model = core(vocab_size=len(BPE.pieces))
     save_model(model, tmp_path / "weights.safetensors")
     converted, tokenizer = from_run(tmp_path / "weights.safetensors")
     assert tokenizer("The quick")["input_ids"] == BPE.encode("The quick")
     assert converted.config.eos_token_id == tokenizer.eos_token_id == BPE.separator
-    written = cast(Any, converted).generate(**tokenizer(["The quick", "A"], padding=True, return_tensors="pt"), max_new_tokens=3)
+    written = cast(Any, converted).generate(
+        **tokenizer(["The quick", "A"], padding=True, return_tensors="pt"), max_new_tokens=3
+    )
     assert written.shape[0] == 2
 
 
@@ -106,8 +129,9 @@ def test_the_trainer_trains(tmp_path: Path, checkpointing: bool) -> None:
     model = make_model().train()
     rows = [{"input_ids": list(row), "labels": list(row)} for row in zip(*[iter(TEXT.encode())] * 24, strict=False)]
     arguments = TrainingArguments(
-        output_dir=str(tmp_path), max_steps=12, per_device_train_batch_size=8, learning_rate=3e-3, logging_steps=1, save_steps=12,
-        report_to=[], use_cpu=True, gradient_checkpointing=checkpointing, disable_tqdm=True, dataloader_pin_memory=False,
+        output_dir=str(tmp_path), max_steps=12, per_device_train_batch_size=8, learning_rate=3e-3, logging_steps=1,
+        save_steps=12, report_to=[], use_cpu=True, gradient_checkpointing=checkpointing, disable_tqdm=True,
+        dataloader_pin_memory=False,
     )  # fmt: skip
     trainer = Trainer(model=model, args=arguments, train_dataset=cast(Any, rows))
     trainer.train()
@@ -117,26 +141,28 @@ def test_the_trainer_trains(tmp_path: Path, checkpointing: bool) -> None:
     assert all(torch.equal(tensor, loaded.state_dict()[key]) for key, tensor in model.state_dict().items())
 
 
-def test_an_untied_head_has_no_place_in_a_run() -> None:
+def test_an_untied_head_is_refused() -> None:
     config = make_config()
     config.tie_word_embeddings = False
-    with pytest.raises(UsageError, match="one embedding for both ends"):
+    with pytest.raises(UsageError, match="share one embedding"):
         to_stepsnet(StepsTransformerForCausalLM(config))
 
 
-def test_a_part_of_ones_own_has_no_name_to_write_down() -> None:
+def test_a_custom_join_is_refused() -> None:
     from stepsnet.macro.joins import PlainJoin
 
-    with pytest.raises(UsageError, match="a join of its own"):
+    with pytest.raises(UsageError, match="a custom join"):
         from_stepsnet(core(join=PlainJoin()))
 
 
-def test_without_the_library_the_extra_is_named() -> None:
+def test_the_error_for_missing_transformers_names_the_extra() -> None:
     program = "import sys; sys.modules['transformers'] = None; import stepsnet.integrations.transformers"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert "pip install 'stepsnet[transformers]'" in done.stderr
 
 
-def test_the_core_does_without_it() -> None:
-    program = "import sys, stepsnet; stepsnet.create_model('test_steps_transformer'); sys.exit('transformers' in sys.modules)"
+def test_stepsnet_does_not_import_transformers() -> None:
+    program = (
+        "import sys, stepsnet; stepsnet.create_model('test_steps_transformer'); sys.exit('transformers' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", program], timeout=60, check=True)
