@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
 from stepsnet.errors import UsageError
 
 
+class _Linear(nn.Linear):
+    def reset_parameters(self) -> None:
+        start_linear(self)
+
+
+class _Conv2d(nn.Conv2d):
+    def reset_parameters(self) -> None:
+        start_conv(self)
+
+
 def linear(in_features: int, out_features: int, bias: bool = True, **factory: Any) -> nn.Linear:
     """A linear layer with DeiT's and Swin's initialisation. `factory` is device and dtype."""
-    factory.setdefault("device", torch.get_default_device())
-    layer: nn.Linear = skip_init(nn.Linear, in_features, out_features, bias=bias, **factory)
-    start_linear(layer)
+    layer = _Linear(in_features, out_features, bias, **factory)
+    layer.__class__ = nn.Linear  # the plain class, which other tools look for, without its own initialisation first
     return layer
 
 
@@ -26,6 +33,8 @@ def start_linear(layer: nn.Linear) -> None:
 
     DeiT and Swin truncate at ±2, which is a hundred deviations: the distribution is the same without it, and drawing is faster.
     """
+    if layer.weight.is_meta:  # nothing to fill, and the meta device is slow at it
+        return
     nn.init.normal_(layer.weight, std=0.02)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
@@ -43,15 +52,15 @@ INITS: dict[str, Callable[[nn.Linear], None]] = {"own": start_linear, "xavier": 
 
 def conv(in_chans: int, out_chans: int, kernel: int, stride: int = 1) -> nn.Conv2d:
     """A convolution without bias as ResNets have them."""
-    padding, device = kernel // 2, torch.get_default_device()
-    layer: nn.Conv2d = skip_init(nn.Conv2d, in_chans, out_chans, kernel, stride, padding=padding, bias=False, device=device)
-    start_conv(layer)
+    layer = _Conv2d(in_chans, out_chans, kernel, stride, padding=kernel // 2, bias=False)
+    layer.__class__ = nn.Conv2d
     return layer
 
 
 def start_conv(layer: nn.Conv2d) -> None:
     """He's normal initialisation over the fan-out."""
-    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    if not layer.weight.is_meta:
+        nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
 
 def depthwise(width: int) -> nn.Conv2d:

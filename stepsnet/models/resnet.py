@@ -19,16 +19,12 @@ from stepsnet.models.vision import Feature, FeatureInfo, VisionModel
 Branch = type[BasicBranch] | type[BottleneckBranch]
 
 
-class Block(nn.Module):
-    """ReLU(x + R(x)); the norms are inside the branch, so the residual part has none of its own."""
+class Block(nn.Sequential):
+    """ReLU(x + R(x)). The norms are inside the branch R."""
 
     def __init__(self, place: Place, branch: Branch, residual: ResidualPart) -> None:
-        super().__init__()
-        self.conv = residual(None, branch(place.width, place.width // branch.expansion), place)
-        self.act = nn.ReLU(inplace=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.conv(x))
+        part = residual(None, branch(place.width, place.width // branch.expansion), place)
+        super().__init__(OrderedDict(conv=part, act=nn.ReLU(inplace=True)))
 
 
 class DownsamplingBlock(nn.Module):

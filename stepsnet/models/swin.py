@@ -84,7 +84,8 @@ class Swin(VisionModel):
             return self.block(place, self.heads(place.width), window_size, build.residual)
 
         # Each stage but the first begins with patch merging.
-        openings: list[dict[str, nn.Module]] = [{}, *({"merging": PatchMerging(before, width)} for before, width in pairwise(widths))]
+        openings: list[dict[str, nn.Module]] = [{}]
+        openings += [{"merging": PatchMerging(before, width)} for before, width in pairwise(widths)]
         self.stages = nn.ModuleList(
             nn.Sequential(OrderedDict(**opening, net=build.stage(plan, make_block)))
             for opening, plan in zip(openings, self.plans, strict=True)
