@@ -108,11 +108,10 @@ class Shown:
 
 
 def _report(place: Place, results: Results, *, json: bool) -> int:
-    from stepsnet.report.study import write_study
     from stepsnet.research.studies.pages import study_page, summary
 
     page = study_page(place, results)
-    report, words = write_study(place.folder, page)
+    report, words = page.write(place.folder)
     if json:
         print_json({**summary(place, results), "report": str(report)})
     else:

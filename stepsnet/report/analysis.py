@@ -88,7 +88,7 @@ GRADIENTS_EXPLAINED = (
     "shortcut the first line stays level."
 )
 USE_EXPLAINED = (
-    "The relative change that each block makes to its input, on a logarithmic scale: below the dashed line a block does almost nothing. "
+    "The relative change that each block makes to its input, on a logarithmic scale: below the dashed line a block has almost no effect. "
     "The effective rank counts the directions in which positions differ."
 )
 
@@ -138,9 +138,10 @@ def _shortcut(blocks: Sequence[Mapping[str, Any]], limits: Mapping[str, float], 
     if recorded:
         worst = min(recorded, key=lambda line: sum(value or 0.0 for value in line["gamma"]))
         lines.append(Line(f"lowest, step {worst['step']:,}", depth, worst["gamma"], RESIDUAL))
-    lines.append(_limit(blocks, limits["gamma"], f"limit of the median: {limits['gamma']:g}"))
+    note = f"Dashed: the limit of the median, {limits['gamma']:g}."
     return [
-        LineChart(title="γ over depth", lines=lines, x_label="block", y_label="γ", y_range=(0.0, 1.0)),
+        LineChart(title="γ over depth", note=note, lines=lines, x_label="block", y_label="γ", y_range=(0.0, 1.0),
+                  reference=limits["gamma"]),
         _by_block(blocks, "sigma", "Size of the state", "σ(z_l)", STEPS, log=True),
     ]
 
@@ -155,11 +156,10 @@ def _gradients(blocks: Sequence[Mapping[str, Any]]) -> Chart:
 
 
 def _use(blocks: Sequence[Mapping[str, Any]], limits: Mapping[str, float]) -> list[Chart]:
-    update = Line("‖z_l − z_(l−1)‖ / ‖z_(l−1)‖", range(1, len(blocks) + 1), _column(blocks, "update"), MATCHED)
-    lines = [update, _limit(blocks, limits["idle"], f"{100 * limits['idle']:g} %")]
-    change = "Relative change by each block"
+    update = Line("", range(1, len(blocks) + 1), _column(blocks, "update"), MATCHED)
     return [
-        LineChart(title=change, lines=lines, x_label="block", y_label="relative change", width=330, log_y=True),
+        LineChart(title="Relative change by each block", lines=[update], x_label="block", width=330, log_y=True,
+                  y_label="‖z_l − z_(l−1)‖ / ‖z_(l−1)‖", reference=limits["idle"]),
         _by_block(blocks, "cosine", "Cosine with the state before", "cosine", VALIDATION, width=330),
         _by_block(blocks, "rank", "Effective rank of the state", "rank", OTHER, width=330),
     ]
@@ -170,10 +170,6 @@ def _by_block(
 ) -> Chart:
     line = Line("", range(1, len(blocks) + 1), _column(blocks, key), color)
     return LineChart(title=title, lines=[line], x_label="block", y_label=y_label, log_y=log, width=width)
-
-
-def _limit(blocks: Sequence[Mapping[str, Any]], value: float, label: str) -> Line:
-    return Line(label, (1, max(2, len(blocks))), (value, value), TRAINING, dashed=True)
 
 
 def _run(run: Curves) -> list[Chart]:

@@ -38,15 +38,28 @@ def bench_report(document: Document, folder: Path) -> Path:
     charts = bench_charts(document)
     for name, chart in charts.items():
         chart.save(folder / f"{name}.svg")
-    first, *others = findings(document) or [""]
     sections = [
-        section("Findings", *map(paragraph, others)),
+        section("Findings", *map(paragraph, findings(document))),
         section("Charts", figures(*charts.values())),
         section("Tables", *(table.html() for table in tables_of(document))),
         section("What is timed", *map(paragraph, timed_lines(document)), paragraph(ABOUT[document["benchmark"]])),
         section("Command", command(document.get("command", ""))),
     ]
-    return write(folder / "report.html", page(TITLES[document["benchmark"]], machine_line(document), sections, verdict=first))
+    title, facts = TITLES[document["benchmark"]], _facts(document)
+    return write(folder / "report.html", page(title, machine_line(document), sections, facts=facts))
+
+
+def _facts(document: Document) -> list[tuple[str, str]]:
+    """The key numbers: ratios of speed, or exponents of time."""
+    if document["benchmark"] == "speed":
+        ratios = sorted(one["ratio"]["median"] for case in document["cases"] for one in case["contenders"][1:])
+        names = (("median speed ratio", len(ratios) // 2), ("lowest", 0), ("highest", -1)) if ratios else ()
+        return [(name, f"{times(ratios[at])} ×") for name, at in names]
+    if document["benchmark"] == "depth":
+        return [(f"{series['label']}: time over {series['varies']}, {series['mode']}", f"exponent {series['laws']['time']['exponent']:.2f}")
+                for series in document["series"] if series["laws"]]  # fmt: skip
+    saved = [row for row in document["rows"] if row["saved_per_input"] is not None]
+    return [(f"{row['model']}: saved for backward, an input", mega(row["saved_per_input"])) for row in saved]
 
 
 def tables_of(document: Document) -> list[Table]:
@@ -230,7 +243,7 @@ def _speed_charts(document: Document) -> dict[str, Chart]:
         charts["ratio"] = BarChart(
             title=f"Speed relative to {reference}", note="Medians; whiskers are quartiles. Above 1: faster.", labels=labels,
             values=[one["ratio"]["median"] for _, one in ratios], reference=1.0, x_label=f"speed over that of {reference}",
-            spans=[(one["ratio"]["lower"], one["ratio"]["upper"]) for _, one in ratios], width=620,
+            spans=[(one["ratio"]["lower"], one["ratio"]["upper"]) for _, one in ratios],
         )  # fmt: skip
     for case in document["cases"]:
         if len({one["macs"] for one in case["contenders"]}) > 2 and len({one["model"] for one in case["contenders"]}) > 2:

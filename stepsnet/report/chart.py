@@ -174,7 +174,8 @@ class BarChart(Chart):
                 bars += [_whisker(x(span[0]), x(span[1]), middle)] if span else []
             bars.append(svg.text(self.width - 4, middle + 5, word, "ink", "end"))
             top += height
-        parts = [*(svg.rule(x(tick), 2, x(tick), top, "grid") for tick in x.ticks(5)), *bars, svg.rule(x(0.0), 2, x(0.0), top, "faint")]
+        grid = [svg.rule(x(tick), 2, x(tick), top, "grid") for tick in _x_ticks(x)]
+        parts = [*grid, *bars, svg.rule(x(0.0), 2, x(0.0), top, "faint")]
         if self.reference is not None:
             parts.append(svg.rule(x(self.reference), 2, x(self.reference), top, "ink", dashed=True))
         parts += _x_axis(x, top, self.x_label)
@@ -300,13 +301,17 @@ def check_chart_path(path: Path) -> Path:
 
 
 def _x_axis(x: Axis, bottom: float, label: str, ticks: Sequence[float] = ()) -> list[str]:
-    """The line, its ticks, as many as there is room for, and the label below."""
-    letters = max(len(number(tick)) for tick in x.ticks(4))
-    room = max(2, min(8, int((x.end - x.start) / (svg.LETTER * letters + 18))))
+    """The line, its ticks and the label below."""
     parts = [svg.rule(x.start, bottom, x.end, bottom, "faint")]
-    for tick in ticks or x.ticks(room):
+    for tick in ticks or _x_ticks(x):
         parts += [svg.rule(x(tick), bottom, x(tick), bottom + 4, "faint"), svg.text(x(tick), bottom + 18, number(tick), "faint", "middle")]
     return [*parts, svg.text((x.start + x.end) / 2, bottom + 38, label, "ink", "middle")]
+
+
+def _x_ticks(x: Axis) -> list[float]:
+    """As many ticks as there is room for."""
+    letters = max(len(number(tick)) for tick in x.ticks(4))
+    return x.ticks(max(2, min(8, int((x.end - x.start) / (svg.LETTER * letters + 18)))))
 
 
 def _draw_line(line: Line, color: str, x: Axis, y: Axis) -> list[str]:

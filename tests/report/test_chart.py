@@ -307,6 +307,6 @@ def test_steps_of_nearly_equal_width_still_grow() -> None:
 
 
 def test_charts_and_pages_need_no_torch() -> None:
-    names = ("analysis", "bench", "chart", "html", "run", "study", "table")
+    names = ("analysis", "bench", "chart", "html", "run", "table")
     code = f"import sys, {', '.join(f'stepsnet.report.{name}' for name in names)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from stepsnet.report.chart import BarChart, Chart, Line, LineChart
-from stepsnet.report.study import StudyPage, write_study
+from stepsnet.report.html import figures, page, paragraph, section, write
 from stepsnet.report.table import Column, Table
 from stepsnet.research.studies.results import Results, mean_and_error, with_error
 from stepsnet.research.studies.study import Arm, Setting
@@ -123,9 +124,45 @@ def seeds_in_words(finished: Sequence[int]) -> str:
     return "one seed" if most == 1 else f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
 
 
-def write_report(place: Place, results: Results) -> tuple[Path, Path]:
-    """report.html and report.md in the study's folder."""
-    return write_study(place.folder, study_page(place, results))
+@dataclass(frozen=True)
+class StudyPage:
+    """The content of a report, as a page and as Markdown. Tables have titles; charts have the names of their files."""
+
+    title: str
+    lead: str
+    registered: Sequence[tuple[str, str]]
+    outcomes: Sequence[str]
+    remarks: Sequence[str]
+    tables: Sequence[Table]
+    figures: Sequence[tuple[str, Chart]]
+
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """Write report.html, which is complete in itself, and report.md with its charts as files beside it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, chart in self.figures:
+            chart.save(folder / f"{name}.svg")
+        return write(folder / "report.html", self.html()), write(folder / "report.md", self.markdown())
+
+    def html(self) -> str:
+        sections = [
+            section("Outcome by the rule", *map(paragraph, self.outcomes), *map(paragraph, self.remarks)),
+            section("Registered before it ran", *(paragraph(f"{term}: {words}") for term, words in self.registered)),
+            section("Results", *(table.html() for table in self.tables)),
+            section("Charts", figures(*(chart for _, chart in self.figures))),
+        ]
+        return page(self.title, self.lead, sections)
+
+    def markdown(self) -> str:
+        parts = [f"# {self.title}", self.lead, _list(f"**{term}.** {words}" for term, words in self.registered)]
+        parts += ["## Outcome by the rule", _list(self.outcomes), *self.remarks]
+        for table in self.tables:
+            parts += [f"## {table.title}", table.markdown()]
+        parts += [f"![{name}]({name}.svg)" for name, _ in self.figures]
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _list(items: Iterable[str]) -> str:
+    return "\n".join(f"- {item}" for item in items)
 
 
 def study_page(place: Place, results: Results) -> StudyPage:

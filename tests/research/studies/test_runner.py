@@ -22,7 +22,7 @@ from stepsnet.report.chart import LineChart
 from stepsnet.research.studies import runner
 from stepsnet.research.studies.ablations import DROPS, PATHS
 from stepsnet.research.studies.cell import probe
-from stepsnet.research.studies.pages import gamma_over_depth, study_page, write_report
+from stepsnet.research.studies.pages import gamma_over_depth, study_page
 from stepsnet.research.studies.results import CellResult, ResultLines, has_null
 from stepsnet.research.studies.runner import Place, collect, left, run_study
 from stepsnet.research.studies.study import Cell, Study
@@ -281,7 +281,7 @@ def test_the_report_has_tables_outcomes_and_figures(tmp_path: Path) -> None:
     place = Place(tmp_path, study, "quick")
     for cell in place.chosen().cells():
         toy.pretend(place.pool, cell, (1.0 if cell.arm.network == "two" else 2.0) + 0.1 * cell.seed)
-    html, markdown = write_report(place, collect(place))
+    html, markdown = study_page(place, collect(place)).write(place.folder)
     words = markdown.read_text()
     assert "two beats one: holds (+1.000 ± 0.071 nats)" in words
     assert "| one | 2 | " in words
