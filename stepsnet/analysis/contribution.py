@@ -17,8 +17,8 @@ class StepContribution(Result):
     """The update Δ of each step against the final state z of its stage.
 
     Δ is the full-width state after the step's last block minus that before its first. z is the sum of z_0, all updates
-    and what the joins add by scaling (nothing, if they are plain), so in each stage the shares of z_0, the joins and the
-    steps add up to 1. A stack of another library's model counts as one step.
+    and what the joins add by scaling (nothing, if they are plain), so in each stage the shares of z_0, the joins and
+    the steps add up to 1. A stack of another library's model counts as one step.
     """
 
     steps: list[str]
@@ -36,10 +36,12 @@ class StepContribution(Result):
 
 @dataclass(frozen=True)
 class WidthUse(Result):
-    """Effective rank of the state after each block: exp(entropy) of s_i²/Σs², s the singular values of positions × channels.
+    """Effective rank of the state after each block: exp(entropy) of s_i²/Σs², s the singular values of positions ×
+    channels.
 
-    Channels are centred first, so this is the number of directions in which positions and samples vary. It cannot exceed
-    the width or the number of positions minus one; `limit` is the smaller of these. Use a batch with enough positions.
+    Channels are centred first, so this is the number of directions in which positions and samples vary. It cannot
+    exceed the width or the number of positions minus one; `limit` is the smaller of these. Use a batch with enough
+    positions.
     """
 
     rank: list[float]

@@ -1,9 +1,10 @@
 """Finds the residual blocks of any model by its structure, without knowledge of timm or transformers.
 
 A residual block returns its input plus something, so it can be repeated. The stacks of a network are therefore runs of
-modules of one type with equal parameter shapes in a ModuleList or Sequential. Stages that contain such runs are searched;
-the inside of a block, for example the experts of a mixture, is not. With inputs, one pass through the model decides what
-the structure leaves open: which modules keep the shape of their input, and in which dimension its channels are.
+modules of one type with equal parameter shapes in a ModuleList or Sequential. Stages that contain such runs are
+searched; the inside of a block, for example the experts of a mixture, is not. With inputs, one pass through the model
+decides what the structure leaves open: which modules keep the shape of their input, and in which dimension its channels
+are.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ def find_blocks(model: nn.Module, *inputs: Any) -> list[FoundStack]:
         stacks = [FoundStack(name, blocks_of(net), net.channel_dim) for name, net in nets]
     else:
         runs = list(_lists_of(model, _block_types(model)))
-        stacks = _confirm(model, runs, inputs) if runs and inputs else [stack for name, run in runs for stack in _guess(name, run)]
+        guessed = [stack for name, run in runs for stack in _guess(name, run)]
+        stacks = _confirm(model, runs, inputs) if runs and inputs else guessed
     found = [stack for stack in stacks if stack.blocks]
     if not found:
         why = "no run of alike modules that return a tensor of the shape of their input"
-        raise UsageError(f"{type(model).__name__} has {why}; from Python, give its residual blocks: blocks=model.layers")
+        raise UsageError(
+            f"{type(model).__name__} has {why}; from Python, give its residual blocks, as blocks=model.layers"
+        )
     return found
 
 
@@ -57,14 +61,14 @@ def blocks_of(net: StepsNet | ReverseStepsNet) -> list[nn.Module]:
 
 
 def carried(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> tuple[Tensor | None, Tensor | None]:
-    """The first tensor among the arguments of a call, and the tensor it returns, alone or first; None if there is none."""
+    """The first tensor among the arguments of a call, and the tensor it returns, alone or first; or None."""
     before = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
     after = output[0] if isinstance(output, (tuple, list)) and output else output
     return before, after if isinstance(after, Tensor) else None
 
 
 def _block_types(model: nn.Module) -> set[type[nn.Module]]:
-    """Types of modules with a similar neighbour in a list, from the outside in; the inside of a block is not searched."""
+    """Types of modules with a similar neighbour in a list, outermost first; blocks are not searched inside."""
     types: set[type[nn.Module]] = set()
     waiting = [model]
     while waiting:
@@ -81,7 +85,7 @@ def _block_types(model: nn.Module) -> set[type[nn.Module]]:
 
 
 def _lists_of(model: nn.Module, types: set[type[nn.Module]], name: str = "") -> Iterator[tuple[str, list[nn.Module]]]:
-    """Runs of modules of these types in lists, with the name of the list, in order of registration; none inside another."""
+    """Runs of modules of these types, with the names of their lists, in order of registration, not nested."""
     if not isinstance(model, (nn.ModuleList, nn.Sequential)):
         inside: list[tuple[str, nn.Module]] = list(model.named_children())
     else:
@@ -111,16 +115,16 @@ def _could_be_block(module: nn.Module) -> bool:
 
 
 def _similar(one: nn.Module, other: nn.Module) -> bool:
-    """Equal types, and equal shapes of the parameters that both have, which must be most (T5's first block has one more)."""
+    """Equal types, and equal shapes of the parameters of both, which must be most (T5's first block has one more)."""
     if type(one) is not type(other):
         return False
-    first, second = ({name: parameter.shape for name, parameter in module.named_parameters()} for module in (one, other))
+    first, second = ({name: weight.shape for name, weight in module.named_parameters()} for module in (one, other))
     common = first.keys() & second.keys()
     return 2 * len(common) > max(len(first), len(second)) and all(first[name] == second[name] for name in common)
 
 
 def _guess(name: str, run: list[nn.Module]) -> Iterator[FoundStack]:
-    """The stacks of a run by structure alone, split where parameter shapes change. A single first module is left out."""
+    """The stacks of a run by structure alone, split where parameter shapes change; a single first one is left out."""
     pieces: list[list[nn.Module]] = [[run[0]]]
     for block in run[1:]:
         if _similar(pieces[-1][-1], block):
@@ -134,7 +138,7 @@ def _guess(name: str, run: list[nn.Module]) -> Iterator[FoundStack]:
 
 
 def _confirm(model: nn.Module, runs: list[tuple[str, list[nn.Module]]], inputs: tuple[Any, ...]) -> list[FoundStack]:
-    """The stacks of all runs by a pass: modules that keep the shape, split where it changes, in the order of execution."""
+    """The stacks of all runs by a pass: modules that keep the shape, split where it changes, in order of execution."""
     from stepsnet.analysis.states import undisturbed
 
     shapes: dict[nn.Module, tuple[int, ...] | None] = {}

@@ -32,12 +32,12 @@ class GradientFlow(Result):
     """One number for each block in the order of execution; `step_norms` has one for each of `steps`.
 
     `dz` is the diagonal of ∂ẑ_l/∂ẑ_0, where ẑ is the state with mean 0 and σ 1 over the channels of each position, and
-    z_0 = μ_0 + σ_0 ẑ_0. It is estimated with random directions v of mean 0, perpendicular to ẑ_0:
-    ⟨v, ∂ẑ_l/∂ẑ_0 v⟩ / ⟨v, P_l v⟩ at each position, averaged over positions and directions. P_l removes from v its mean
-    and its part along ẑ_l, in which a normalised state cannot move. If the branches do not depend on z_0, as in Eq. 2,
-    `dz` is exactly γ_l = σ_0/σ_l; the gradient through the branches adds to it or subtracts from it. Stopped gradients,
-    as in a matched join, count as in back-propagation. `gain` is the root mean square of ‖(∂ẑ_l/∂ẑ_0)ᵀu‖ / ‖u‖ for random
-    u: how much of a gradient at block l reaches the start, through the shortcut or the branches.
+    z_0 = μ_0 + σ_0 ẑ_0. It is estimated with random directions v of mean 0, perpendicular to ẑ_0: ⟨v, ∂ẑ_l/∂ẑ_0 v⟩ /
+    ⟨v, P_l v⟩ at each position, averaged over positions and directions. P_l removes from v its mean and its part along
+    ẑ_l, in which a normalised state cannot move. If the branches do not depend on z_0, as in Eq. 2, `dz` is exactly γ_l
+    = σ_0/σ_l; the gradient through the branches adds to it or subtracts from it. Stopped gradients, as in a matched
+    join, count as in back-propagation. `gain` is the root mean square of ‖(∂ẑ_l/∂ẑ_0)ᵀu‖ / ‖u‖ for random u: how much
+    of a gradient at block l reaches the start, through the shortcut or the branches.
     """
 
     dz: list[float]
@@ -64,9 +64,9 @@ def gradient_flow(
 
     `loss` makes a scalar of the model's output; by default it is the cross-entropy of the last dimension against random
     classes, the loss of an untrained classifier or language model. `probes` is the number of random directions for
-    ∂ẑ_l/∂ẑ_0, each of which takes a backward pass from every block: with many positions one is enough. All random numbers
-    come from `seed`. The model runs in evaluation mode: dropout is off and batch norms use their running statistics. It
-    is left unchanged, including .grad.
+    ∂ẑ_l/∂ẑ_0, each of which takes a backward pass from every block: with many positions one is enough. All random
+    numbers come from `seed`. The model runs in evaluation mode: dropout is off and batch norms use their running
+    statistics. It is left unchanged, including .grad.
     """
     scalar = loss or (lambda output: random_class_loss(first_tensor(output), seed))
     return measure_flow(
@@ -89,7 +89,7 @@ def measure_flow(
 
 
 def random_class_loss(output: Tensor, seed: int = 0) -> Tensor:
-    """Mean cross-entropy over the last dimension against random classes; a scalar output is taken as the loss itself."""
+    """Mean cross-entropy over the last dimension against random classes; a scalar output is the loss itself."""
     if output.dim() == 0:
         return output
     generator = probe_generator(seed)
@@ -134,7 +134,7 @@ def _normalised_flow(
 
 
 class _Start:
-    """z_0 of a stage, a leaf of the graph, and a random direction v in which ẑ_0 can move: mean 0, perpendicular to it."""
+    """z_0 of a stage, a leaf of the graph, and a random direction v in which ẑ_0 can move: mean 0 and v ⊥ ẑ_0."""
 
     def __init__(self, z_0: Tensor, dim: int, generator: torch.Generator) -> None:
         self.z_0, self.dim = z_0, dim
@@ -151,7 +151,7 @@ def _from_block(z: Tensor, start: _Start) -> Tensor:
     alive = (sigma > 0) & (start.sigma > 0)  # a position with equal channels has no direction
     u = _project(v, z_hat, dim)
     u = torch.where(alive.unsqueeze(dim), u / ((v * u).sum(dim) * alive.sum()).unsqueeze(dim), 0.0)
-    dz = torch.where(alive.unsqueeze(dim), u / sigma.unsqueeze(dim), 0.0)  # through the normalisation; P_l is in u already
+    dz = torch.where(alive.unsqueeze(dim), u / sigma.unsqueeze(dim), 0.0)  # through the normalisation; u has P_l
     (gradient,) = torch.autograd.grad(z, start.z_0, dz, retain_graph=True)
     back = wide(gradient) * start.sigma.unsqueeze(dim)
     back = torch.where((start.sigma > 0).unsqueeze(dim), _project(back, start.z_hat, dim), 0.0)

@@ -23,7 +23,7 @@ Measure: TypeAlias = Callable[[nn.Module, Any], tuple[float, float]]
 
 @dataclass(frozen=True)
 class MaskedPaths(Result):
-    """The metric with the first (`slow`) or last (`fast`) `sizes` channels of x set to zero; first the whole network."""
+    """The metric with the first (`slow`) or last (`fast`) `sizes` channels of x set to zero; first with none."""
 
     sizes: list[int]
     slow: list[float]
@@ -46,8 +46,9 @@ def mask_paths(
 ) -> MaskedPaths:
     """Table 6: set the first n or the last n channels of x to zero before the StepsNet, for every n in `sizes`.
 
-    In a model of several stages this is done in all that have several steps. n is at most the width of the slow path x_1
-    and of the fast path, the other channels. The default `sizes` are one to five sixths of the narrower, as in the paper.
+    In a model of several stages this is done in all that have several steps. n is at most the width of the slow path
+    x_1 and of the fast path, the other channels. The default `sizes` are one to five sixths of the narrower, as in the
+    paper.
     """
     nets = _stepped(model)
     limit = min(min(_slow(net), max(net.widths) - _slow(net)) for net in nets)
@@ -69,9 +70,9 @@ def mask_paths(
 def drop_blocks(model: nn.Module, batches: Iterable[Any], measure: Measure) -> DroppedBlocks:
     """Table 7: remove the last blocks of one step at a time, about equal computation from each.
 
-    The unit is one block of the widest step. From a narrower step as many blocks are removed as have that many parameters
-    together, but at most all; in all families parameters are proportional to multiply-accumulates (Steps-DeiT-S: 4, 2,
-    1). Stages are treated separately.
+    The unit is one block of the widest step. From a narrower step as many blocks are removed as have that many
+    parameters together, but at most all; in all families parameters are proportional to multiply-accumulates
+    (Steps-DeiT-S: 4, 2, 1). Stages are treated separately.
     """
     nets = _stepped(model)
     total = sum(count_params(block) for net in macro_nets(model) for block in blocks_of(net))
@@ -88,7 +89,8 @@ def drop_blocks(model: nn.Module, batches: Iterable[Any], measure: Measure) -> D
                 for block in last:
                     hooks.callback(block.register_forward_hook(_pass_through).remove)
                 share = sum(map(count_params, last)) / max(1, total)
-                rows.append((step_label(stage, number, len(macro_nets(model))), len(last), share, _metric(model, batches, measure)))
+                label = step_label(stage, number, len(macro_nets(model)))
+                rows.append((label, len(last), share, _metric(model, batches, measure)))
     steps, dropped, share_of, metric = (list(column) for column in zip(*rows, strict=True))
     return DroppedBlocks(steps, dropped, share_of, metric)
 
@@ -97,7 +99,7 @@ def _stepped(model: nn.Module) -> list[Net]:
     """The macro networks with more than one step."""
     nets = [net for net in macro_nets(model) if len(net.widths) > 1]
     if not nets:
-        raise UsageError(f"{type(model).__name__} has no StepsNet of several steps, so there are no paths or steps to remove")
+        raise UsageError(f"{type(model).__name__} has no StepsNet of several steps, so no paths or steps to remove")
     return nets
 
 

@@ -1,8 +1,8 @@
 """The shortcut ratio γ (Sec. 3.1): the share of z_0 in the state after the residual branches have been added.
 
 γ_l = σ(z_0) / σ(z_l), with σ over the channels of the full-width state at each position; the ratio is averaged over
-positions and batch. At γ = 1 the state has the size of z_0; near 0 the branches dominate it. γ depends on initialisation
-and training step, so state both with it.
+positions and batch. At γ = 1 the state has the size of z_0; near 0 the branches dominate it. γ depends on
+initialisation and training step, so state both with it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from stepsnet.runs.folder import GAMMA, StepLines
 class ShortcutRatio(Result):
     """One number for each block in the order of execution, each the mean over positions and batch.
 
-    In Eq. 2 the normalised state is ẑ_l = (σ_0/σ_l) ẑ_0 + (σ_r/σ_l) r̂_l with r_l = z_l - z_0, the sum of all branches so
-    far (Eq. 1): its weights are `gamma` and `residual_weight`. `branch_sigma` and `branch_weight` are σ(z_l - z_{l-1})
-    and its ratio to σ(z_l): what block l alone adds. In a StepsNet z_{l-1} is the input of the block, after the join.
+    In Eq. 2 the normalised state is ẑ_l = (σ_0/σ_l) ẑ_0 + (σ_r/σ_l) r̂_l with r_l = z_l - z_0, the sum of all branches
+    so far (Eq. 1): its weights are `gamma` and `residual_weight`. `branch_sigma` and `branch_weight` are σ(z_l -
+    z_{l-1}) and its ratio to σ(z_l): what block l alone adds. In a StepsNet z_{l-1} is the input of the block, after
+    the join.
     """
 
     gamma: list[float]
@@ -87,7 +88,7 @@ def measure(
     model: nn.Module, forward: Callable[[], Any], *inputs: Any, blocks: Iterable[nn.Module] | None = None,
     channel_dim: int | None = None, start: int = 0,
 ) -> ShortcutRatio:
-    """γ in the pass through `model` that `forward()` makes; `inputs` help to find the blocks of other libraries' models."""
+    """γ in the pass through `model` that `forward()` makes; `inputs` help to find the blocks, see `find_blocks`."""
     found: list[Tensor] = []
     places: list[tuple[int, int]] = []
     later: dict[int, Tensor] = {}  # the z_0 of a stage that is not its first state

@@ -37,10 +37,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Seen:
-    """One call of a block: number from 1 over the whole network, `stage` and `step` from 0, channels in dimension `dim`.
+    """One call of a block: number from 1 over the whole network, `stage` and `step` from 0, channels in dimension
+    `dim`.
 
-    `before` and `after` are the full-width states with the block's input and output in place. `parts` are the tensors of
-    the graph that `after` consists of. All but `after` are copies where a block might change them in place.
+    `before` and `after` are the full-width states with the block's input and output in place. `parts` are the tensors
+    of the graph that `after` consists of. All but `after` are copies where a block might change them in place.
     """
 
     block: nn.Module
@@ -88,7 +89,7 @@ def _unchanged(z_0: Tensor, dim: int) -> Tensor:  # noqa: ARG001
 
 
 def differentiable(z_0: Tensor, dim: int) -> Tensor:  # noqa: ARG001
-    """z_0 with a gradient, also if all weights before it are frozen. No leaf, so that a block may change it in place."""
+    """z_0 with a gradient, also behind frozen weights. It is no leaf, so a block may change it in place."""
     return z_0 if z_0.requires_grad else z_0.detach().requires_grad_().view_as(z_0)
 
 
@@ -100,8 +101,8 @@ def watch_blocks(
     """While this is open, every forward pass of `model` calls `visit` after each block.
 
     Without `blocks` they are the blocks of the model's StepsNets; if it has none, those that `find_blocks` finds, more
-    reliably with `inputs`. With `blocks`, modules of any network in order, the state is what a block returns, and a stage
-    starts where its shape changes. `channel_dim` is then 1 for tensors of four dimensions and else the last.
+    reliably with `inputs`. With `blocks`, modules of any network in order, the state is what a block returns, and a
+    stage starts where its shape changes. `channel_dim` is then 1 for tensors of four dimensions and else the last.
     """
     with ExitStack() as hooks:
         watch = _Hooks(visit, begin, hooks)
@@ -218,7 +219,7 @@ class _Hooks:
             if z is None:
                 raise UsageError(f"{type(block).__name__} takes no tensor, so it is no residual block")
             if block is not blocks[0] and not start:
-                raise UsageError("blocks must be in the order of their calls, but the first of them was not called first")
+                raise UsageError("blocks must be in the order of their calls, but the first was not called first")
             if block is blocks[0] or start[0].shape != z.shape:
                 entering = self.enter(z, dim_of(z))
                 start[:] = [entering.clone()]

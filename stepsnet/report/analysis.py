@@ -18,10 +18,12 @@ if TYPE_CHECKING:  # analysis imports torch, which a page does not need
 
 Curves = Mapping[str, Sequence[Mapping[str, Any]]]
 """The lines of a run's files: "metrics" and "gamma"."""
+Blocks = Sequence[Mapping[str, Any]]
+"""The fields of `doctor.measure.BlockMeasurement`."""
 
 
 def shortcut_chart(found: ShortcutRatio, note: str = "") -> Chart:
-    """The two weights of Eq. 2, what each block adds, and the cosine. `note` should state initialisation and training step."""
+    """The weights of Eq. 2, what each block adds, and the cosine. `note` should state initialisation and step."""
     curves = [
         ("γ = σ₀/σ_l (shortcut)", found.gamma, False), ("σ_r/σ_l (all branches)", found.residual_weight, False),
         ("own branch: σ(z_l - z_(l-1))/σ_l", found.branch_weight, True), ("cosine with z₀", found.cosine, True),
@@ -52,7 +54,8 @@ def contribution_chart(found: StepContribution, note: str = "") -> Chart:
 
 
 def paths_chart(found: MaskedPaths, metric: str = "metric", note: str = "") -> Chart:
-    lines = [Line("slow path: the first n", found.sizes, found.slow), Line("fast path: the last n", found.sizes, found.fast)]
+    slow = Line("slow path: the first n", found.sizes, found.slow)
+    lines = [slow, Line("fast path: the last n", found.sizes, found.fast)]
     title = "Slow and fast path masked"
     return LineChart(title=title, note=note, lines=lines, x_label="channels of x set to zero", y_label=metric)
 
@@ -64,7 +67,8 @@ def drops_chart(found: DroppedBlocks, metric: str = "metric", note: str = "") ->
 
 
 def _over_depth(
-    title: str, y_label: str, blocks: Sequence[int], stages: Sequence[int], curves: Sequence[tuple[str, Sequence[float], bool]], note: str
+    title: str, y_label: str, blocks: Sequence[int], stages: Sequence[int],
+    curves: Sequence[tuple[str, Sequence[float], bool]], note: str,
 ) -> Chart:
     """Curves (label, values, dashed) over the numbers of the blocks, with a gap where a stage ends."""
     ends = [index for index in range(1, len(blocks)) if stages[index] != stages[index - 1]]
@@ -84,27 +88,31 @@ def _relative(values: Sequence[float]) -> list[float]:
 
 
 GRADIENTS_EXPLAINED = (
-    "Norms of the gradient of the loss with respect to each block's output and to its weights, on a logarithmic scale. With a working "
-    "shortcut the first line stays level."
+    "Norms of the gradient of the loss with respect to each block's output and to its weights, on a logarithmic scale. "
+    "With a working shortcut the first line stays level."
 )
 USE_EXPLAINED = (
-    "The relative change that each block makes to its input, on a logarithmic scale: below the dashed line a block has almost no effect. "
-    "The effective rank counts the directions in which positions differ."
+    "The relative change that each block makes to its input, on a logarithmic scale: below the dashed line a block has "
+    "almost no effect. The effective rank counts the directions in which positions differ."
 )
 
 
 def doctor_page(diagnosis: Mapping[str, Any], curves: Curves | None = None) -> str:
-    """The page of a `Diagnosis.to_json()`: findings, the curves they come from, all numbers. `curves` are those of a run."""
+    """The page of a `Diagnosis.to_json()`: findings, charts, all numbers. `curves` are those of a run."""
     blocks, joins, limits, run = diagnosis["blocks"], diagnosis["joins"], diagnosis["limits"], curves or {}
     columns = (Column("join", "name"), Column("kind", "name"), "channels before", "new channels", "RMS(x)/RMS(y)")
-    rows = [[join["name"], join["kind"], str(join["width"]), str(join["fresh"]), short(join["ratio"])] for join in joins]
+    keys = ("name", "kind", "width", "fresh")
+    rows = [[*(str(join[key]) for key in keys), short(join["ratio"])] for join in joins]
     severities = [finding["severity"] for finding in diagnosis["findings"]]
     color = next((severity for severity in ("severe", "warning") if severity in severities), "good")
     gammas = [block["gamma"] for block in blocks if block["gamma"] is not None]
-    facts = [("blocks", str(len(blocks))), *((("mean γ", f"{sum(gammas) / len(gammas):.3f}"), ("last γ", f"{gammas[-1]:.3f}")) if gammas else ())]
+    facts = [("blocks", str(len(blocks)))]
+    if gammas:
+        facts += [("mean γ", f"{sum(gammas) / len(gammas):.3f}"), ("last γ", f"{gammas[-1]:.3f}")]
     sections = [
         section("Findings", *map(_finding, diagnosis["findings"])),
-        section("Shortcut", figures(*_shortcut(blocks, limits, diagnosis["weights"], run)), *gamma_words([{"gamma": gammas}])),
+        section("Shortcut", figures(*_shortcut(blocks, limits, diagnosis["weights"], run)),
+                *gamma_words([{"gamma": gammas}])),
         section("Gradients", figures(_gradients(blocks)), paragraph(GRADIENTS_EXPLAINED)),
         section("Use of depth and width", figures(*_use(blocks, limits)), paragraph(USE_EXPLAINED)),
         section("Joins", Table(columns, rows).html()),
@@ -123,15 +131,16 @@ def write_doctor_page(path: Path, diagnosis: Mapping[str, Any], curves: Curves |
 
 def _finding(finding: Mapping[str, Any]) -> str:
     severity = finding["severity"]
+    name = f'<strong class="{severity}">{severity}</strong> · <code>{escape(finding["name"])}</code>'
     parts = [
-        f'<p><strong class="{severity}">{severity}</strong> · <code>{escape(finding["name"])}</code><br>{escape(finding["what"])}</p>',
+        f"<p>{name}<br>{escape(finding['what'])}</p>",
         paragraph(finding["advice"]), command(finding["command"]),
         f'<p class="lead">Rule: {escape(finding["rule"])}. Measured: {short(finding["value"])}.</p>',
     ]  # fmt: skip
     return f'<div class="finding {severity}">\n' + "\n".join(filter(None, parts)) + "\n</div>"
 
 
-def _shortcut(blocks: Sequence[Mapping[str, Any]], limits: Mapping[str, float], weights: str, run: Curves) -> list[Chart]:
+def _shortcut(blocks: Blocks, limits: Mapping[str, float], weights: str, run: Curves) -> list[Chart]:
     depth = range(1, len(blocks) + 1)
     lines = [Line(f"γ, {weights}", depth, _column(blocks, "gamma"), STEPS)]
     recorded = [line for line in run.get("gamma", ()) if len(line["gamma"]) == len(blocks)]
@@ -146,7 +155,7 @@ def _shortcut(blocks: Sequence[Mapping[str, Any]], limits: Mapping[str, float], 
     ]
 
 
-def _gradients(blocks: Sequence[Mapping[str, Any]]) -> Chart:
+def _gradients(blocks: Blocks) -> Chart:
     depth = range(1, len(blocks) + 1)
     lines = [
         Line("‖∂L/∂z‖, output of the block", depth, _column(blocks, "state_gradient"), STEPS),
@@ -155,7 +164,7 @@ def _gradients(blocks: Sequence[Mapping[str, Any]]) -> Chart:
     return LineChart(title="Gradient norms over depth", lines=lines, x_label="block", y_label="norm", log_y=True)
 
 
-def _use(blocks: Sequence[Mapping[str, Any]], limits: Mapping[str, float]) -> list[Chart]:
+def _use(blocks: Blocks, limits: Mapping[str, float]) -> list[Chart]:
     update = Line("", range(1, len(blocks) + 1), _column(blocks, "update"), MATCHED)
     return [
         LineChart(title="Relative change by each block", lines=[update], x_label="block", width=330, log_y=True,
@@ -166,7 +175,7 @@ def _use(blocks: Sequence[Mapping[str, Any]], limits: Mapping[str, float]) -> li
 
 
 def _by_block(
-    blocks: Sequence[Mapping[str, Any]], key: str, title: str, y_label: str, color: str, *, log: bool = False, width: int = 500
+    blocks: Blocks, key: str, title: str, y_label: str, color: str, *, log: bool = False, width: int = 500
 ) -> Chart:
     line = Line("", range(1, len(blocks) + 1), _column(blocks, key), color)
     return LineChart(title=title, lines=[line], x_label="block", y_label=y_label, log_y=log, width=width)
@@ -174,19 +183,20 @@ def _by_block(
 
 def _run(run: Curves) -> list[Chart]:
     charts: list[Chart] = []
-    for key, title, color in (("loss", "Training loss", TRAINING), ("grad_norm", "Gradient norm before clipping", OTHER)):
+    shown = (("loss", "Training loss", TRAINING), ("grad_norm", "Gradient norm before clipping", OTHER))
+    for key, title, color in shown:
         known = [line for line in run.get("metrics", ()) if key in line]
         line = Line("", *binned([line["step"] for line in known], [line[key] for line in known]), color)
         charts.append(LineChart(title=title, lines=[line], x_label="step", y_label=key))
     return charts
 
 
-def _block_table(blocks: Sequence[Mapping[str, Any]]) -> Table:
+def _block_table(blocks: Blocks) -> Table:
     keys = ("width", "gamma", "sigma", "update", "cosine", "rank", "largest", "state_gradient", "weight_gradient")
     titles = ("width", "γ", "σ", "update", "cosine", "rank", "max |z|", "‖∂L/∂z‖", "‖∂L/∂w‖")
     rows = [[str(index), block["name"], *(short(block[key]) for key in keys)] for index, block in enumerate(blocks, 1)]
     return Table((Column("block"), Column("name", "name"), *titles), rows)
 
 
-def _column(blocks: Sequence[Mapping[str, Any]], key: str) -> list[float | None]:
+def _column(blocks: Blocks, key: str) -> list[float | None]:
     return [block[key] for block in blocks]

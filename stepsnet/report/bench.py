@@ -20,14 +20,20 @@ Value: TypeAlias = Callable[[Mapping[str, Any]], float]
 SAVED = "Saved for the backward pass"
 TITLES = {"speed": "Speed", "memory": "Memory", "depth": "Cost over depth and width"}
 ABOUT = {
-    "speed": "The contenders of a case take turns in one process; each round starts with another one. A ratio is the time of the "
-    "reference over the time of the contender in the same round: above 1 the contender is faster. GFLOP/s count two operations a "
-    "multiply-accumulate, and three times as many in a training step.",
-    "memory": "A peak is measured in a process of its own, which creates the model and runs one pass. The bytes saved for the backward "
-    "pass are those that autograd saves: each storage once, without parameters, buffers and inputs.",
-    "depth": "Exponents are least-squares fits to logarithms, with their standard errors. Attention costs 2N²C and the linear layers "
-    "12NC² (Eq. 3), so MACs grow slower than the square of the width. At small widths time grows slower still: norms, activations and "
-    "call overhead are linear in the width or constant.",
+    "speed": (
+        "The contenders of a case take turns in one process; each round starts with another one. A ratio is the time "
+        "of the reference over the time of the contender in the same round: above 1 the contender is faster. GFLOP/s "
+        "count two operations a multiply-accumulate, and three times as many in a training step."
+    ),
+    "memory": (
+        "A peak is measured in a process of its own, which creates the model and runs one pass. The bytes saved for "
+        "the backward pass are those that autograd saves: each storage once, without parameters, buffers and inputs."
+    ),
+    "depth": (
+        "Exponents are least-squares fits to logarithms, with their standard errors. Attention costs 2N²C and the "
+        "linear layers 12NC² (Eq. 3), so MACs grow slower than the square of the width. At small widths time grows "
+        "slower still: norms, activations and call overhead are linear in the width or constant."
+    ),
 }
 
 
@@ -53,11 +59,13 @@ def _facts(document: Document) -> list[tuple[str, str]]:
     """The key numbers: ratios of speed, or exponents of time."""
     if document["benchmark"] == "speed":
         ratios = sorted(one["ratio"]["median"] for case in document["cases"] for one in case["contenders"][1:])
-        names = (("median speed ratio", len(ratios) // 2), ("lowest", 0), ("highest", -1)) if ratios else ()
-        return [(name, f"{times(ratios[at])} ×") for name, at in names]
+        shown = (("median speed ratio", len(ratios) // 2), ("lowest", 0), ("highest", -1)) if ratios else ()
+        return [(name, f"{times(ratios[at])} ×") for name, at in shown]
     if document["benchmark"] == "depth":
-        return [(f"{series['label']}: time over {series['varies']}, {series['mode']}", f"exponent {series['laws']['time']['exponent']:.2f}")
-                for series in document["series"] if series["laws"]]  # fmt: skip
+        fitted = [series for series in document["series"] if series["laws"]]
+        names = [f"{series['label']}: time over {series['varies']}, {series['mode']}" for series in fitted]
+        return [(name, f"exponent {series['laws']['time']['exponent']:.2f}")
+                for name, series in zip(names, fitted, strict=True)]  # fmt: skip
     saved = [row for row in document["rows"] if row["saved_per_input"] is not None]
     return [(f"{row['model']}: saved for backward, an input", mega(row["saved_per_input"])) for row in saved]
 
@@ -92,7 +100,8 @@ def speed_tables(document: Document) -> list[Table]:
     cases = document["cases"]
     costs_differ = any(len({one["macs"] for one in case["contenders"]}) > 1 for case in cases)
     compared = any(one["difference"] is not None for case in cases for one in case["contenders"])
-    columns = [Column("case", "text", 0), Column("contender", "name"), Column("speed ×", priority=0), Column("lower quartile", priority=3)]
+    columns = [Column("case", "text", 0), Column("contender", "name")]
+    columns += [Column("speed ×", priority=0), Column("lower quartile", priority=3)]
     columns += [Column("per MAC ×", priority=2), Column("lower quartile", priority=5)] if costs_differ else []
     columns += [Column("median"), Column("quartiles", priority=4), Column("per second", priority=2)]
     columns += [Column("GFLOP/s", priority=3), Column("of peak", priority=4)]
@@ -101,11 +110,11 @@ def speed_tables(document: Document) -> list[Table]:
     for case in cases:
         for index, one in enumerate(case["contenders"]):
             row = [case_name(case) if index == 0 else "", one["label"]]
-            row += ["reference", ""] if index == 0 else [times(one["ratio"]["median"]), times(one["ratio"]["lower"])]
-            if costs_differ:
-                row += ["", ""] if index == 0 else [times(one["ratio_per_mac"]["median"]), times(one["ratio_per_mac"]["lower"])]
-            spread = one["time"]
-            row += [milliseconds(spread["median"]), f"{milliseconds(spread['lower'])[:-3]} … {milliseconds(spread['upper'])}"]
+            ratios = [one["ratio"], *([one["ratio_per_mac"]] if costs_differ else [])]
+            compares = [times(ratio[what]) for ratio in ratios for what in ("median", "lower")]
+            row += ["reference", *[""] * (len(compares) - 1)] if index == 0 else compares
+            median, lower, upper = (milliseconds(one["time"][what]) for what in ("median", "lower", "upper"))
+            row += [median, f"{lower[:-3]} … {upper}"]
             row += [f"{one['throughput']:.4g}", f"{one['gflops']:.0f}", f"{one['share_of_peak']:.0%}"]
             row += ["" if one["difference"] is None else f"{one['difference']:.0e}"] if compared else []
             rows.append(row)
@@ -121,7 +130,8 @@ def case_name(case: Mapping[str, Any]) -> str:
 def memory_tables(document: Document) -> list[Table]:
     rows = document["rows"]
     batches = rows[0]["batches"] if rows and rows[0]["peaks"] else []
-    columns = [Column("model", "name"), Column("mode", "name"), Column("blocks", priority=3), Column("MACs", priority=3)]
+    columns = [Column("model", "name"), Column("mode", "name")]
+    columns += [Column("blocks", priority=3), Column("MACs", priority=3)]
     columns += [Column(f"peak at batch {batch}", priority=2) for batch in batches]
     columns += [Column(f"growth {batches[0]} → {batches[-1]}")] if batches else []
     columns += [Column("saved for backward, an input")]
@@ -139,17 +149,19 @@ def depth_tables(document: Document) -> list[Table]:
     for series in document["series"]:
         name = series["label"]
         if series["laws"]:
-            found = [f"{series['laws'][what]['exponent']:.2f} ± {series['laws'][what]['error']:.2f}" for what in ("time", "macs", "memory")]
-            laws.append([name, series["varies"], series["mode"], *found])
+            found = [series["laws"][what] for what in ("time", "macs", "memory")]
+            cells = [f"{law['exponent']:.2f} ± {law['error']:.2f}" for law in found]
+            laws.append([name, series["varies"], series["mode"], *cells])
         for point in series["points"]:
             accuracy = "" if point["accuracy"] is None else f"{point['accuracy']:.1f}"
-            points.append(
-                [name, series["mode"], series["varies"], str(point["at"]), f"{point['macs'] / 1e9:.2f} G",
-                 milliseconds(point["time"]["median"]), f"{point['throughput']:.4g}", mega(point["saved_per_input"]), accuracy]
-            )  # fmt: skip
+            row = [name, series["mode"], series["varies"], str(point["at"]), f"{point['macs'] / 1e9:.2f} G"]
+            row += [milliseconds(point["time"]["median"]), f"{point['throughput']:.4g}"]
+            points.append([*row, mega(point["saved_per_input"]), accuracy])
     network, mode, varies = (Column(title, "name") for title in ("network", "mode", "varies"))
-    columns = (network, mode, varies, Column("at", priority=0), Column("MACs", priority=2), Column("median", priority=0),
-               Column("per second", priority=3), "saved for backward, an input", Column("top-1 % (paper)", priority=4))  # fmt: skip
+    columns = (
+        network, mode, varies, Column("at", priority=0), Column("MACs", priority=2), Column("median", priority=0),
+        Column("per second", priority=3), "saved for backward, an input", Column("top-1 % (paper)", priority=4),
+    )  # fmt: skip
     exponents = Table((network, varies, mode, "time", "MACs", "saved for backward"), laws, "Exponents")
     return [*([exponents] if laws else []), Table(columns, points, "Points")]
 
@@ -158,9 +170,10 @@ def construction_tables(document: Document) -> list[Table]:
     columns = ("network", "blocks", "layers", "params", "make", "make on meta", "file", "write", "read")
     rows = []
     for row in document["rows"]:
-        make, on_meta, write_time, read = (milliseconds(row[what]["median"]) for what in ("make", "make_on_meta", "write", "read"))
-        size = f"{row['params'] / 1e6:.1f} M"
-        rows.append([row["model"], str(row["blocks"]), str(row["layers"]), size, make, on_meta, mega(row["bytes"]), write_time, read])
+        times_of = {what: milliseconds(row[what]["median"]) for what in ("make", "make_on_meta", "write", "read")}
+        sizes = [str(row["blocks"]), str(row["layers"]), f"{row['params'] / 1e6:.1f} M"]
+        made = [times_of["make"], times_of["make_on_meta"], mega(row["bytes"])]
+        rows.append([row["model"], *sizes, *made, times_of["write"], times_of["read"]])
     return [Table(columns, rows, "Construction")]
 
 
@@ -211,7 +224,8 @@ def _speed_sentences(case: Mapping[str, Any]) -> list[str]:
 def _law_sentence(series: Mapping[str, Any]) -> str:
     grow = {what: f"^{law['exponent']:.2f} (± {law['error']:.2f})" for what, law in series["laws"].items()}
     x = series["varies"]
-    return f"{series['label']}, {series['mode']}: time grows as {x}{grow['time']}, MACs {x}{grow['macs']}, saved bytes {x}{grow['memory']}."
+    others = f"MACs {x}{grow['macs']}, saved bytes {x}{grow['memory']}"
+    return f"{series['label']}, {series['mode']}: time grows as {x}{grow['time']}, {others}."
 
 
 def _memory_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -222,8 +236,8 @@ def _memory_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if row is not first and row["saved_per_input"]:
             grown = row["growth"] is not None and first["growth"]
             growth = f", and its total memory grows {row['growth'] / first['growth']:.2f} × as much" if grown else ""
-            saves = f"{row['saved_per_input'] / first['saved_per_input']:.2f} × the bytes of {first['model']} for backward"
-            sentences.append(f"{row['model']} saves {saves}{growth}.")
+            ratio = row["saved_per_input"] / first["saved_per_input"]
+            sentences.append(f"{row['model']} saves {ratio:.2f} × the bytes of {first['model']} for backward{growth}.")
     return sentences
 
 
@@ -237,16 +251,17 @@ def _speed_charts(document: Document) -> dict[str, Chart]:
     charts: dict[str, Chart] = {}
     ratios = [(case, one) for case in document["cases"] for one in case["contenders"][1:]]
     if ratios and document["settings"]["against"]:
-        labels = [f"{case_name(case)}: {one['label']}" if len(case["contenders"]) > 2 else case_name(case) for case, one in ratios]
+        labels = [case_name(case) + f": {one['label']}" * (len(case["contenders"]) > 2) for case, one in ratios]
         references = {case["contenders"][0]["label"] for case, _ in ratios}
         reference = references.pop() if len(references) == 1 else "its reference"
         charts["ratio"] = BarChart(
-            title=f"Speed relative to {reference}", note="Medians; whiskers are quartiles. Above 1: faster.", labels=labels,
-            values=[one["ratio"]["median"] for _, one in ratios], reference=1.0, x_label=f"speed over that of {reference}",
+            title=f"Speed relative to {reference}", note="Medians; whiskers are quartiles. Above 1: faster.",
+            labels=labels, values=[one["ratio"]["median"] for _, one in ratios], reference=1.0,
+            x_label=f"speed over that of {reference}",
             spans=[(one["ratio"]["lower"], one["ratio"]["upper"]) for _, one in ratios],
         )  # fmt: skip
     for case in document["cases"]:
-        if len({one["macs"] for one in case["contenders"]}) > 2 and len({one["model"] for one in case["contenders"]}) > 2:
+        if all(len({one[what] for one in case["contenders"]}) > 2 for what in ("macs", "model")):
             charts |= _throughput(case, document.get("accuracy", {}))
     return charts
 
@@ -259,7 +274,9 @@ def _throughput(case: Mapping[str, Any], accuracy: Mapping[str, float]) -> dict[
     contenders = case["contenders"]
     cost = _families(contenders, lambda one: one["macs"] / 1e9, lambda one: one["throughput"])
     charts: dict[str, Chart] = {f"macs_{name}": LineChart(
-        title="Throughput against cost", note=note, lines=cost, x_label="MACs of one input, G", y_label=unit, log_x=True, log_y=True)}
+        title="Throughput against cost", note=note, lines=cost, x_label="MACs of one input, G", y_label=unit,
+        log_x=True, log_y=True,
+    )}  # fmt: skip
     known = [one for one in contenders if one["model"] in accuracy]
     if len(known) > 1:
         curves = _families(known, lambda one: one["throughput"], lambda one: accuracy[one["model"]])
@@ -278,8 +295,8 @@ def _families(contenders: Sequence[Mapping[str, Any]], x: Value, y: Value) -> li
         kinds.setdefault((family[0] if family else "", "steps" in one["model"]), []).append(one)
     colors = dict(zip(sorted({family for family, _ in kinds}), cycle(SERIES), strict=False))
     return [
-        Line(f"{'steps ' * steps}{family}", [x(one) for one in ones], [y(one) for one in ones], colors[family], dashed=not steps,
-             names=[one["model"] for one in ones])
+        Line(f"{'steps ' * steps}{family}", [x(one) for one in ones], [y(one) for one in ones], colors[family],
+             dashed=not steps, names=[one["model"] for one in ones])
         for (family, steps), ones in sorted(kinds.items())
     ]  # fmt: skip
 
@@ -290,15 +307,17 @@ def _memory_charts(document: Document) -> dict[str, Chart]:
     if grown:
         first, last = grown[0]["batches"][0], grown[0]["batches"][-1]
         charts["growth"] = BarChart(
-            title="Growth of total memory (Figure 6d)", note=f"Batch {first} to {last}; peaks of resident memory, one process each.",
+            title="Growth of total memory (Figure 6d)",
+            note=f"Batch {first} to {last}; peaks of resident memory, one process each.",
             labels=[f"{row['model']}, {row['mode']}" for row in grown], values=[row["growth"] / 1e6 for row in grown],
             colors=[_color(row["model"]) for row in grown], x_label="MB",
         )  # fmt: skip
     saved = [row for row in document["rows"] if row["saved_per_input"] is not None]
     if saved:
         charts["saved"] = BarChart(
-            title=SAVED, note="Counted: each storage that autograd saves, once.", labels=[row["model"] for row in saved],
-            values=[row["saved_per_input"] / 1e6 for row in saved], colors=[_color(row["model"]) for row in saved], x_label="MB an input",
+            title=SAVED, note="Counted: each storage that autograd saves, once.", x_label="MB an input",
+            labels=[row["model"] for row in saved], values=[row["saved_per_input"] / 1e6 for row in saved],
+            colors=[_color(row["model"]) for row in saved],
         )  # fmt: skip
     return charts
 
@@ -309,27 +328,35 @@ def _color(model: str) -> str:
 
 def _depth_charts(document: Document) -> dict[str, Chart]:
     charts: dict[str, Chart] = {}
-    for varies, mode, batch in dict.fromkeys((series["varies"], series["mode"], series["batch"]) for series in document["series"]):
+    kinds = dict.fromkeys((series["varies"], series["mode"], series["batch"]) for series in document["series"])
+    for varies, mode, batch in kinds:
         shown = [series for series in document["series"] if (series["varies"], series["mode"]) == (varies, mode)]
         note, x_label = f"{mode.capitalize()}, batch {batch}", "width" if varies == "width" else "blocks"
         memory = _lines(shown, lambda point: point["saved_per_input"] / 1e6, "memory")
         if shown[0]["laws"]:
             time = _lines(shown, lambda point: 1000 * point["time"]["median"], "time")
-            charts[f"time_{varies}_{mode}"] = _power_chart(f"Time against {varies}", note, time, x_label, "ms a batch, median")
+            title = f"Time against {varies}"
+            charts[f"time_{varies}_{mode}"] = _power_chart(title, note, time, x_label, "ms a batch, median")
             charts[f"memory_{varies}"] = _power_chart(f"Memory against {varies}", SAVED, memory, x_label, "MB an input")
         else:
             rate = _lines(shown, lambda point: point["throughput"])
             charts[f"throughput_{mode}"] = LineChart(
-                title="Throughput against depth (Figure 6c)", note=note, lines=rate, x_label=x_label, y_label="images a second")
+                title="Throughput against depth (Figure 6c)", note=note, lines=rate, x_label=x_label,
+                y_label="images a second",
+            )  # fmt: skip
             charts["memory"] = LineChart(
-                title="Memory against depth (Figure 6d)", note=SAVED, lines=memory, x_label=x_label, y_label="MB an input")
+                title="Memory against depth (Figure 6d)", note=SAVED, lines=memory, x_label=x_label,
+                y_label="MB an input",
+            )  # fmt: skip
     return charts
 
 
 def _power_chart(title: str, note: str, lines: Sequence[Line], x_label: str, y_label: str) -> Chart:
     """Two logarithmic axes, on which a power law is straight; the ticks of x are at what was measured."""
     measured = sorted({x for line in lines for x in line.x})
-    return LineChart(title=title, note=note, lines=lines, x_label=x_label, y_label=y_label, log_x=True, log_y=True, x_ticks=measured)
+    return LineChart(
+        title=title, note=note, lines=lines, x_label=x_label, y_label=y_label, log_x=True, log_y=True, x_ticks=measured
+    )
 
 
 def _lines(shown: Sequence[Mapping[str, Any]], value: Value, law: str = "") -> list[Line]:
@@ -339,5 +366,6 @@ def _lines(shown: Sequence[Mapping[str, Any]], value: Value, law: str = "") -> l
     for index, series in enumerate(shown):
         exponent = f", exponent {series['laws'][law]['exponent']:.2f}" if law in series["laws"] else ""
         points, color = series["points"], named.get(series["label"], SERIES[index % len(SERIES)])
-        lines.append(Line(f"{series['label']}{exponent}", [point["at"] for point in points], [value(point) for point in points], color))
+        x, y = [point["at"] for point in points], [value(point) for point in points]
+        lines.append(Line(f"{series['label']}{exponent}", x, y, color))
     return lines

@@ -73,10 +73,11 @@ class Chart:
         height, parts = self.draw()
         note = wrapped(self.note, int(self.width / (0.5 * svg.FONT))) if self.note else []
         top = 32 + svg.ROW * len(note)
-        head = [f"<style>{svg.COLOR_STYLE}</style>", '<rect class="paper" width="100%" height="100%" fill="currentColor"/>']
-        head.append(f'<text class="ink" x="4" y="20" fill="currentColor" font-size="15" font-weight="600">{escape(self.title)}</text>')
+        head = [f"<style>{svg.COLOR_STYLE}</style>", svg.box(0, 0, self.width, height + top, "paper")]
+        head.append(f'<g font-weight="600">{svg.text(4, 20, self.title, "ink", size=15)}</g>')
         head += [svg.text(4, 39 + svg.ROW * row, line, "faint", size=12) for row, line in enumerate(note)]
-        return svg.image(self.width, height + top, [*head, f'<g transform="translate(0 {top})">', *parts, "</g>"], self.title) + "\n"
+        inside = [*head, f'<g transform="translate(0 {top})">', *parts, "</g>"]
+        return svg.image(self.width, height + top, inside, self.title) + "\n"
 
     def save(self, path: Path) -> Path:
         """Write a .svg file; it appears complete or not at all."""
@@ -88,8 +89,8 @@ class Chart:
 class LineChart(Chart):
     """Lines in one frame, a legend below where they have labels. On a logarithmic axis a value ≤ 0 leaves a gap.
 
-    The y axis shows at least `y_range`. `reference` is a dashed horizontal line. `x_ticks` replace the ticks that are chosen from
-    the range.
+    The y axis shows at least `y_range`. `reference` is a dashed horizontal line. `x_ticks` replace the ticks that are
+    chosen from the range.
     """
 
     lines: Sequence[Line]
@@ -104,7 +105,8 @@ class LineChart(Chart):
 
     def axes(self) -> tuple[Axis, Axis] | None:
         """Of x and y; None without a point."""
-        points = [point for line in self.lines for point in line.points(positive=self.log_y) if point and (point[0] > 0 or not self.log_x)]
+        drawn = [point for line in self.lines for point in line.points(positive=self.log_y) if point]
+        points = [point for point in drawn if point[0] > 0 or not self.log_x]
         if not points:
             return None
         ys = [*(y for _, y in points), *self.y_range, *([] if self.reference is None else [self.reference])]
@@ -123,12 +125,14 @@ class LineChart(Chart):
         x, y = axes
         parts = [svg.text(2, 14, self.y_label, "ink")]
         for tick in y.ticks(5):
-            parts += [svg.rule(x.start - 5, y(tick), x.end, y(tick), "grid"), svg.text(x.start - 11, y(tick) + 4, number(tick), "faint", "end")]
+            parts.append(svg.rule(x.start - 5, y(tick), x.end, y(tick), "grid"))
+            parts.append(svg.text(x.start - 11, y(tick) + 4, number(tick), "faint", "end"))
         parts += _x_axis(x, y.start, self.x_label, self.x_ticks)
         if self.reference is not None:
             parts.append(svg.rule(x.start - 5, y(self.reference), x.end, y(self.reference), "faint", dashed=True))
         colors = [line.color or svg.SERIES[index % len(svg.SERIES)] for index, line in enumerate(self.lines)]
-        parts += [part for line, color in zip(self.lines, colors, strict=True) for part in _draw_line(line, color, x, y)]
+        for line, color in zip(self.lines, colors, strict=True):
+            parts += _draw_line(line, color, x, y)
         entries = [(line, color) for line, color in zip(self.lines, colors, strict=True) if line.label]
         legend, rows = _legend(entries, x.start - 5, self.width, self.height + 10)
         return self.height + svg.ROW * rows, parts + legend
@@ -152,12 +156,13 @@ class BarChart(Chart):
         numbers = [value for value in self.values if known(value)]
         if not numbers:
             return 0.0, []
-        spans = [span if span and known(span[0]) and known(span[1]) else None for span in self.spans or [None] * len(self.values)]
+        spans = [span if span and all(map(known, span)) else None for span in self.spans or [None] * len(self.values)]
         ends = [end for span in spans if span for end in span]
         words = svg.alike(self.values)
         letters = int(0.46 * self.width / svg.LETTER)
         lines = [wrapped(label, math.ceil(len(label) / math.ceil(len(label) / letters)) + 4) for label in self.labels]
-        left, right = 10 + svg.LETTER * max(len(line) for label in lines for line in label), svg.LETTER * max(map(len, words)) + 14
+        left = 10 + svg.LETTER * max(len(line) for label in lines for line in label)
+        right = 14 + svg.LETTER * max(map(len, words))
         x = Axis.over([0.0, *numbers, *ends, *([] if self.reference is None else [self.reference])], rounded=True)
         x = x.between(left, self.width - right)
         bars: list[str] = []
@@ -166,7 +171,8 @@ class BarChart(Chart):
         for label, value, word, span, color in zip(lines, self.values, words, spans, colors, strict=True):
             height = max(26, 15 * len(label) + 8)
             middle = top + height / 2
-            bars += [svg.text(left - 8, middle + 5 + 15 * (row - (len(label) - 1) / 2), line, "ink", "end") for row, line in enumerate(label)]
+            first = middle + 5 - 7.5 * (len(label) - 1)
+            bars += [svg.text(left - 8, first + 15 * row, line, "ink", "end") for row, line in enumerate(label)]
             if known(value):
                 start, end = sorted((x(0.0), x(value)))
                 tip = f"{' '.join(label)}: {word}" + (f", from {short(span[0])} to {short(span[1])}" if span else "")
@@ -186,7 +192,8 @@ class BarChart(Chart):
 class HeatMap(Chart):
     """`values[i][j]` at (x[j], y[i]); a missing value stays grey. Dark is low, light is high.
 
-    The x axis begins at x[0] and ends at x[-1]: each column reaches half-way to its neighbours. `limits` are the ends of the scale.
+    The x axis begins at x[0] and ends at x[-1]: each column reaches half-way to its neighbours. `limits` are the ends
+    of the scale.
     """
 
     values: Sequence[Sequence[float | None]]
@@ -205,7 +212,8 @@ class HeatMap(Chart):
         left = 17 + svg.LETTER * max(len(number(value)) for value in self.y)
         x = Axis(edges_x[0], edges_x[-1], whole=True).between(left, self.width - 74)
         y = Axis(edges_y[0], edges_y[-1], whole=True).between(self.height - 46, 30)
-        parts = [svg.text(2, 14, self.y_label, "ink"), svg.box(x.start, y.end, x.end - x.start, y.start - y.end, "grid")]
+        height = y.start - y.end
+        parts = [svg.text(2, 14, self.y_label, "ink"), svg.box(x.start, y.end, x.end - x.start, height, "grid")]
         shapes: dict[int, list[str]] = {}
         low, high = self.limits
         for row, (bottom, top) in zip(columns, pairwise(edges_y), strict=True):
@@ -218,9 +226,10 @@ class HeatMap(Chart):
                   for level, shape in sorted(shapes.items())]  # fmt: skip
         for column, at, (start, end) in zip(zip(*columns, strict=True), xs, pairwise(edges_x), strict=True):
             found = [value for value in column if known(value)]
-            tip = f"{self.x_label} {number(round(at))}: lowest {min(found):.3g}, highest {max(found):.3g}" if found else "no value"
-            parts.append(f'<rect x="{x(start):.1f}" y="{y.end}" width="{x(end) - x(start):.1f}" height="{y.start - y.end}" '
-                         f'fill-opacity="0"><title>{escape(tip)}</title></rect>')  # fmt: skip
+            values = f"lowest {min(found):.3g}, highest {max(found):.3g}" if found else "no value"
+            tip = f"{self.x_label} {number(round(at))}: {values}"
+            cover = svg.box(x(start), y.end, x(end) - x(start), height, "grid", tip)
+            parts.append(f'<g fill-opacity="0">{cover}</g>')
         parts += [svg.text(x.start - 8, y(tick) + 4, number(tick), "faint", "end") for tick in y.ticks(5)]
         return self.height, parts + _x_axis(x, y.start, self.x_label) + self._scale(y)
 
@@ -251,11 +260,10 @@ class StackChart(Chart):
             before = 0.0
             for channels, depth in zip(plan.widths, plan.depths, strict=True):
                 length, middle = channels * scale, top + bar / 2 + 5
-                parts += [
-                    svg.text(left - 8, middle, str(channels), "ink", "end"), svg.box(left, top, before, bar, "old" if depth else "empty"),
-                    svg.box(left + before, top, length - before, bar, "empty" if not depth else "new" if before else "old"),
-                    svg.text(left + length + 8, middle, blocks_label(depth), "faint"),
-                ]  # fmt: skip
+                old, new = ("old", "new" if before else "old") if depth else ("empty", "empty")
+                parts.append(svg.text(left - 8, middle, str(channels), "ink", "end"))
+                parts += [svg.box(left, top, before, bar, old), svg.box(left + before, top, length - before, bar, new)]
+                parts.append(svg.text(left + length + 8, middle, blocks_label(depth), "faint"))
                 before = length
                 top += bar + gap
         return top, parts
@@ -268,7 +276,8 @@ LEGEND = f"{BAR_OLD} channels of the step before   {BAR_NEW} channels that join 
 def stack_text(plans: Sequence[StepPlan], columns: int = 64) -> str:
     """The stack for a terminal, one bar a step in the order of execution; the widest step takes `columns` characters.
 
-    Channels of the step before are darker than those that join. A step without blocks, which passes its channels on, is faint.
+    Channels of the step before are darker than those that join. A step without blocks, which passes its channels on, is
+    faint.
     """
     widest = max(plan.width for plan in plans)
     digits = len(str(widest))
@@ -304,7 +313,8 @@ def _x_axis(x: Axis, bottom: float, label: str, ticks: Sequence[float] = ()) -> 
     """The line, its ticks and the label below."""
     parts = [svg.rule(x.start, bottom, x.end, bottom, "faint")]
     for tick in ticks or _x_ticks(x):
-        parts += [svg.rule(x(tick), bottom, x(tick), bottom + 4, "faint"), svg.text(x(tick), bottom + 18, number(tick), "faint", "middle")]
+        parts.append(svg.rule(x(tick), bottom, x(tick), bottom + 4, "faint"))
+        parts.append(svg.text(x(tick), bottom + 18, number(tick), "faint", "middle"))
     return [*parts, svg.text((x.start + x.end) / 2, bottom + 38, label, "ink", "middle")]
 
 
@@ -315,7 +325,7 @@ def _x_ticks(x: Axis) -> list[float]:
 
 
 def _draw_line(line: Line, color: str, x: Axis, y: Axis) -> list[str]:
-    """Runs of points as paths; few points as dots with tooltips, and errors as whiskers; over many points errors as a band."""
+    """Runs of points as paths. Few points get dots, tooltips and whiskers; many points get a band for their errors."""
     points = [point if point and (point[0] > 0 or not x.log) else None for point in line.points(positive=y.log)]
     errors = [error if known(error, positive=True) else 0.0 for error in line.error or [0.0] * len(points)]
     few = len(points) <= MARKERS
@@ -328,7 +338,8 @@ def _draw_line(line: Line, color: str, x: Axis, y: Axis) -> list[str]:
             parts.append(f'<path d="{path}" fill="none" stroke-width="2" stroke-linejoin="round"{dashes}/>')
         ends = [(x(at), y(max(value - error, y.low)), y(value + error)) for (at, value), error in drawn if error]
         if few:
-            parts += [f'<path d="M{at - 4:.1f} {low:.1f}h8m-4 0V{high:.1f}m-4 0h8" fill="none"/>' for at, low, high in ends]
+            whiskers = [f"M{at - 4:.1f} {low:.1f}h8m-4 0V{high:.1f}m-4 0h8" for at, low, high in ends]
+            parts += [f'<path d="{whisker}" fill="none"/>' for whisker in whiskers]
         elif ends:
             band = _path([*((at, high) for at, _, high in ends), *((at, low) for at, low, _ in reversed(ends))])
             parts.append(f'<path d="{band}z" stroke="none" fill-opacity="0.2"/>')
@@ -336,7 +347,8 @@ def _draw_line(line: Line, color: str, x: Axis, y: Axis) -> list[str]:
             parts += [f'<circle cx="{x(at):.1f}" cy="{y(value):.1f}" r="3" stroke="none"/>' for (at, value), _ in drawn]
     for name, point, error in zip(line.names or [line.label] * len(points), points, errors, strict=True):
         if few and point:
-            tip = f"{name}: " * bool(name) + f"{short(point[0])}, {short(point[1])}" + f" ± {short(error)}" * bool(error)
+            values = f"{short(point[0])}, {short(point[1])}" + f" ± {short(error)}" * bool(error)
+            tip = f"{name}: {values}" if name else values
             parts.append(f'<circle cx="{x(point[0]):.1f}" cy="{y(point[1]):.1f}" r="8" stroke="none" fill-opacity="0">'
                          f"<title>{escape(tip)}</title></circle>")  # fmt: skip
     return [*parts, "</g>"]
@@ -355,8 +367,9 @@ def _legend(entries: Sequence[tuple[Line, str]], left: float, width: float, top:
         if at > left and at + size > width:
             at, row = left, row + 1
         y = top + svg.ROW * row
-        mark = svg.rule(at, y - 4, at + 24, y - 4, color, dashed=line.dashed).replace("<line", '<line stroke-width="2.5"')
-        parts += [mark if line.joined else f'<circle class="{color}" cx="{at + 12}" cy="{y - 4}" r="4" fill="currentColor"/>']
+        stroke = svg.rule(at, y - 4, at + 24, y - 4, color, dashed=line.dashed)
+        dot = f'<circle class="{color}" cx="{at + 12:.1f}" cy="{y - 4:.1f}" r="4" fill="currentColor"/>'
+        parts.append(f'<g stroke-width="2.5">{stroke}</g>' if line.joined else dot)
         parts.append(svg.text(at + 30, y, line.label, "ink"))
         at += size + 14
     return parts, row + 1 if entries else 0
@@ -367,7 +380,9 @@ def _whisker(start: float, end: float, y: float) -> str:
     return f'<path class="ink" d="{path}" fill="none" stroke="currentColor" stroke-width="1.5"/>'
 
 
-def _averaged(at: Sequence[float], rows: Sequence[Sequence[float | None]]) -> tuple[list[float], list[list[float | None]]]:
+def _averaged(
+    at: Sequence[float], rows: Sequence[Sequence[float | None]]
+) -> tuple[list[float], list[list[float | None]]]:
     """At most MOST_CELLS rows, each the mean of its neighbours."""
     positions = svg.binned(at, at, MOST_CELLS)[0]
     columns = [svg.binned(at, column, MOST_CELLS)[1] for column in zip(*rows, strict=True)]

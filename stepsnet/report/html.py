@@ -49,25 +49,29 @@ th {{ color: var(--faint); font-weight: 600; vertical-align: bottom; }}
 .number, .right {{ text-align: right; }}
 td.number, td.name {{ white-space: nowrap; }}
 td.text {{ min-width: 18ch; }}
-pre {{ background: var(--panel); padding: 12px 14px; overflow-x: auto; font-size: 13px; line-height: 1.4; margin: 8px 0; }}
+pre {{ background: var(--panel); margin: 8px 0; padding: 12px 14px; overflow-x: auto; font: 13px/1.4 monospace; }}
 summary {{ cursor: pointer; font-weight: 600; }}
 .command {{ position: relative; }}
 .command pre {{ padding-right: 74px; white-space: pre-wrap; overflow-wrap: anywhere; }}
-button {{ position: absolute; top: 8px; right: 8px; font: inherit; font-size: 12px; color: var(--ink); background: var(--paper);
-  border: 1px solid var(--grid); border-radius: 4px; padding: 2px 8px; cursor: pointer; }}
-.swatch {{ display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 7px; background: currentColor; }}
+button {{ position: absolute; top: 8px; right: 8px; font: inherit; font-size: 12px; cursor: pointer; color: var(--ink);
+  background: var(--paper); border: 1px solid var(--grid); border-radius: 4px; padding: 2px 8px; }}
+.swatch {{ display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 7px;
+  background: currentColor; }}
 """
 COPY = """<script>
-for (const button of document.querySelectorAll(".command button")) button.onclick = () =>
-  navigator.clipboard.writeText(button.previousElementSibling.textContent).then(() => { button.textContent = "Copied"; });
+for (const button of document.querySelectorAll(".command button")) button.onclick = async () => {
+  await navigator.clipboard.writeText(button.previousElementSibling.textContent);
+  button.textContent = "Copied";
+};
 </script>
 """
 
 
 def page(
-    title: str, lead: str, sections: Sequence[str], *, verdict: str = "", color: str = "ink", facts: Sequence[tuple[str, str]] = ()
+    title: str, lead: str, sections: Sequence[str], *, verdict: str = "", color: str = "ink",
+    facts: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """A document from sections that are HTML already. The header has the verdict in `color` and the key numbers (name, value)."""
+    """A document from sections in HTML. The header has the verdict in `color` and the key numbers (name, value)."""
     body = "\n".join(filter(None, sections))
     tiles = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
     header = [f"<h1>{escape(title)}</h1>", f'<p class="lead">{escape(lead)}</p>']

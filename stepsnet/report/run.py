@@ -15,7 +15,8 @@ from stepsnet.report.chart import Chart, HeatMap, Line, LineChart, StackChart
 from stepsnet.report.html import collapsed, command, figures, page, paragraph, section, write
 from stepsnet.report.svg import OTHER, TIMES, TRAINING, VALIDATION, binned, known, number
 from stepsnet.report.table import Column, Table
-from stepsnet.runs.folder import CONFIG, ENVIRONMENT, EVALUATIONS, GAMMA, METRICS, REPORT, WEIGHTS, read_config, read_lines
+from stepsnet.runs import folder as files
+from stepsnet.runs.folder import EVALUATIONS, GAMMA, METRICS, WEIGHTS, read_lines
 
 if TYPE_CHECKING:
     from stepsnet.macro.plan import StepPlan
@@ -26,43 +27,44 @@ GAMMA_MAP = "gamma.svg"
 
 STACK_EXPLAINED = "One bar a step, as wide as the step. Dark: channels of the step before. Light: channels that join."
 GAMMA_EXPLAINED = (
-    "γ = σ(z_0)/σ(z_l): the share of the input z_0 in the full-width state after block l. 1 means that the state has the size of "
-    "the input, near 0 that the branches dominate it. It depends on the initialisation and on the training "
+    "γ = σ(z_0)/σ(z_l): the share of the input z_0 in the full-width state after block l. 1 means that the state has "
+    "the size of the input, near 0 that the branches dominate it. It depends on the initialisation and on the training "
     "step."
 )
 ABOVE_ONE = (
-    "γ above 1: σ(z_l) is smaller than σ(z_0). There the branches point against the input and cancel a part of it; γ is then a ratio "
-    "of sizes, not a share."
+    "γ above 1: σ(z_l) is smaller than σ(z_0). There the branches point against the input and cancel a part of it; γ "
+    "is then a ratio of sizes, not a share."
 )
 
 
 def run_report(run_dir: Path) -> Path:
     """Write report.html into a run folder, and gamma.svg, the map of γ, where γ was recorded."""
     run_dir = Path(run_dir)
-    config, environment = read_config(run_dir), read_json(run_dir / ENVIRONMENT)
+    config, environment = files.read_config(run_dir), read_json(run_dir / files.ENVIRONMENT)
     steps, evaluations, gammas = (read_lines(run_dir / name) for name in (METRICS, EVALUATIONS, GAMMA))
     finished = (run_dir / WEIGHTS).is_file()
     plans = saved_plans(run_dir, config)
     done = f"{steps[-1]['step']:,}" if steps else "0"
     lead = f"seed {config['seed']}, join {config['join']}" + (f", plan {plans[1]}" if plans else "")
-    heat_map = gamma_map(gammas, config)
-    if heat_map is not None:
-        heat_map.save(run_dir / GAMMA_MAP)
+    stacks = [StackChart(title="", plans=plans[0])] if plans else []
+    heat_maps = [found] if (found := gamma_map(gammas, config)) else []
+    for chart in heat_maps:
+        chart.save(run_dir / GAMMA_MAP)
     words = ("eval", "doctor") if finished else ("resume",)
     sections = [
         section("Curves", figures(*_curves(steps, evaluations))),
-        section("The stack", figures(StackChart(title="", plans=plans[0])), paragraph(STACK_EXPLAINED)) if plans else "",
-        section("Shortcut ratio", figures(*gamma_chart(gammas), *([heat_map] if heat_map else [])), *gamma_words(gammas)),
+        section("The stack", figures(*stacks), paragraph(STACK_EXPLAINED)) if plans else "",
+        section("Shortcut ratio", figures(*gamma_chart(gammas), *heat_maps), *gamma_words(gammas)),
         section("Evaluations", _evaluation_table(evaluations).html()),
         section("Commands", *(command(f"stepsnet {word} {shlex.quote(str(run_dir))}") for word in words)),
         section("Details", collapsed("Configuration", json.dumps(config, indent=2, ensure_ascii=False)),
                 collapsed("Environment", json.dumps(environment, indent=2, ensure_ascii=False) if environment else "")),
     ]  # fmt: skip
-    document = page(
-        f"{config.get('recipe') or config.get('task')}: {config['model']}", lead, sections, facts=_facts(steps, evaluations),
-        verdict=f"Finished after {done} steps" if finished else f"Unfinished, at step {done}", color="good" if finished else "warning",
-    )  # fmt: skip
-    return write(run_dir / REPORT, document)
+    title = f"{config.get('recipe') or config.get('task')}: {config['model']}"
+    verdict = f"Finished after {done} steps" if finished else f"Unfinished, at step {done}"
+    color = "good" if finished else "warning"
+    document = page(title, lead, sections, verdict=verdict, color=color, facts=_facts(steps, evaluations))
+    return write(run_dir / files.REPORT, document)
 
 
 def gamma_words(gammas: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -88,8 +90,9 @@ def gamma_map(gammas: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) ->
     depth = range(1, len(gammas[0]["gamma"]) + 1)
     values = [[line["gamma"][block - 1] for line in gammas] for block in depth]
     highest = max((value for row in values for value in row if known(value)), default=1.0)
-    init = (config.get("model_args") or {}).get("init", "own")
-    words = (config["model"], f"join {config['join']}", f"initialisation: {'its own' if init == 'own' else init}", f"seed {config['seed']}")
+    own = (config.get("model_args") or {}).get("init", "own")
+    init = "its own" if own == "own" else own
+    words = (config["model"], f"join {config['join']}", f"initialisation: {init}", f"seed {config['seed']}")
     return HeatMap(
         title="γ over training and depth", note=", ".join(words) + "; on validation samples", values=values,
         x=[line["step"] for line in gammas], y=depth, x_label="step", y_label="block", scale_label="γ = σ(z₀)/σ(z_l)",
@@ -127,7 +130,8 @@ def _facts(steps: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]
     if not steps:
         return []
     tail = [line["loss"] for line in steps[-20:] if line["loss"] is not None]
-    facts = [(f"validation {key}", _shown(value)) for key, value in (evaluations[-1] if evaluations else {}).items() if key != "step"]
+    last = evaluations[-1] if evaluations else {}
+    facts = [(f"validation {key}", _shown(value)) for key, value in last.items() if key != "step"]
     facts.append(("training loss, last 20 steps", number(round(sum(tail) / len(tail), 4)) if tail else "not finite"))
     unit = next((key for key in ("images", "tokens") if key in steps[-1]), None)
     seconds = sum(line.get("seconds", 0.0) for line in steps)
@@ -178,16 +182,18 @@ def comparison_report(
     path: Path, title: str, lead: str, networks: Sequence[Compared], *, columns: Sequence[str | Column], metric: str,
     findings: Sequence[str] = (), remarks: Sequence[str] = (),
 ) -> Path:
-    """Write the page: `findings` before the table, the first as the verdict; `remarks` at the end. `metric` is drawn over training."""
+    """Write the page: the first of `findings` is the verdict, `remarks` come last; `metric` is drawn over steps."""
     rows = [[network.label, *network.cells] for network in networks]
     table = Table(columns, rows, colors=[network.color for network in networks])
     recorded = [line for network in networks for line in read_lines(network.run_dir / GAMMA)]
     sections = [
         section("Result", *map(paragraph, findings[1:]), table.html()),
         section("Curves", figures(
-            _together(networks, METRICS, "loss", "Training loss"), _together(networks, EVALUATIONS, metric, f"Validation: {metric}"))),
+            _together(networks, METRICS, "loss", "Training loss"),
+            _together(networks, EVALUATIONS, metric, f"Validation: {metric}"))),
         section("Shortcut ratio over depth", figures(
-            _gammas(networks, 0, "Before training"), _gammas(networks, 1, "Early"), _gammas(networks, -1, "Late")), *gamma_words(recorded)),
+            _gammas(networks, 0, "Before training"), _gammas(networks, 1, "Early"), _gammas(networks, -1, "Late")),
+            *gamma_words(recorded)),
         section("The stacks", figures(*_stacks(networks)), paragraph(STACK_EXPLAINED)),
         section("What this shows and what it does not", *map(paragraph, remarks)),
     ]  # fmt: skip
@@ -216,10 +222,9 @@ def _gammas(networks: Sequence[Compared], when: int, title: str) -> Chart:
 
 def _stacks(networks: Sequence[Compared]) -> list[Chart]:
     """Each stack once, under the names of all networks that have it, all on one scale."""
-    found = [(network.label, saved_plans(network.run_dir, read_json(network.run_dir / CONFIG))) for network in networks]
+    folders = [(network.label, network.run_dir) for network in networks]
+    found = [(label, saved_plans(folder, read_json(folder / files.CONFIG))) for label, folder in folders]
     plans = {saved[1]: saved[0] for _, saved in found if saved}
     widest = max((plan.width for stages in plans.values() for plan in stages), default=1)
-    return [
-        StackChart(title="; ".join(label for label, saved in found if saved and saved[1] == text), note=text, plans=stages, widest=widest)
-        for text, stages in plans.items()
-    ]
+    names = {text: "; ".join(label for label, saved in found if saved and saved[1] == text) for text in plans}
+    return [StackChart(title=names[text], note=text, plans=stages, widest=widest) for text, stages in plans.items()]

@@ -1,7 +1,8 @@
 """What charts are made of: colours, axes with ticks, numbers as text, SVG elements.
 
-A colour is the name of a CSS class. The class sets `color` for light and dark pages (`COLOR_STYLE`), and shapes are drawn in
-`currentColor`. A chart inside a page takes the page's style sheet; a chart in a file of its own carries the rules with it.
+A colour is the name of a CSS class. The class sets `color` for light and dark pages (`COLOR_STYLE`), and shapes are
+drawn in `currentColor`. A chart inside a page takes the page's style sheet; a chart in a file of its own carries the
+rules with it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from itertools import pairwise
 from typing import TypeGuard
 
 COLORS = {
-    "paper": ("#ffffff", "#14181f"), "ink": ("#1d2330", "#e6e9ef"), "faint": ("#667085", "#98a2b3"), "grid": ("#e4e7ec", "#2c3340"),
+    "paper": ("#ffffff", "#14181f"), "panel": ("#f6f7f9", "#1d232d"), "grid": ("#e4e7ec", "#2c3340"),
+    "ink": ("#1d2330", "#e6e9ef"), "faint": ("#667085", "#98a2b3"),
     "c0": ("#b4462f", "#f0836b"), "c1": ("#2b6cb0", "#6cb2f7"), "c2": ("#12806a", "#3fc9a6"),
     "c3": ("#8250a8", "#c79cf0"), "c4": ("#a8740a", "#e0b040"), "c5": ("#4a5568", "#a9b4c6"),
     "t0": ("#a3b1c6", "#52658a"), "t1": ("#6d8bb8", "#86a8dd"), "t2": ("#1c3d73", "#dbe8ff"),
     "old": ("#2b6cb0", "#3d86d6"), "new": ("#93bde6", "#a9d0f7"), "empty": ("#dde4ee", "#333d4d"),
-    "panel": ("#f6f7f9", "#1d232d"), "severe": ("#b42318", "#ff8a7a"), "warning": ("#a65708", "#f0b45a"),
+    "severe": ("#b42318", "#ff8a7a"), "warning": ("#a65708", "#f0b45a"),
     "note": ("#475467", "#a9b4c6"), "good": ("#12806a", "#3fc9a6"),
 }  # fmt: skip
 
@@ -31,7 +33,7 @@ def _rules(at: int) -> str:
 COLOR_STYLE = f"{_rules(0)}\n@media (prefers-color-scheme: dark) {{ {_rules(1)} }}"
 
 SERIES = ("c0", "c1", "c2", "c3", "c4", "c5")
-"""In this order where a chart has several lines. Lightness and hue both differ, for colour-blind readers and for print."""
+"""In this order where a chart has several lines. Lightness and hue differ, for colour-blind readers and print."""
 RESIDUAL, STEPS, MATCHED = SERIES[:3]
 """The residual network, StepsNet (Eq. 5), StepsNet with matched joins: the same in every chart."""
 TRAINING, VALIDATION, OTHER = SERIES[5], SERIES[3], SERIES[4]
@@ -151,7 +153,7 @@ def binned(x: Sequence[float], y: Sequence[float | None], bins: int = 150) -> tu
 
 
 def edges(centres: Sequence[float], *, outside: bool) -> list[float]:
-    """The borders of cells around growing centres, half-way between neighbours; the outer ones at the outer centres, or `outside`."""
+    """The borders of cells, half-way between neighbouring centres; the outer ones at the last centres or `outside`."""
     middles = [(left + right) / 2 for left, right in pairwise(centres)]
     if not outside and middles:
         return [centres[0], *middles, centres[-1]]
@@ -174,21 +176,24 @@ def image(width: float, height: float, parts: Sequence[str], label: str) -> str:
     inside = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" '
-        f'aria-label="{escape(label)}" style="max-width:100%;height:auto" font-family="system-ui,sans-serif" font-size="{FONT}">\n'
-        f"{inside}\n</svg>"
+        f'aria-label="{escape(label)}" style="max-width:100%;height:auto" font-family="system-ui,sans-serif" '
+        f'font-size="{FONT}">\n{inside}\n</svg>'
     )
 
 
 def text(x: float, y: float, words: str, color: str, anchor: str = "start", size: int = FONT) -> str:
     own_size = f' font-size="{size}"' if size != FONT else ""
-    return f'<text class="{color}" x="{x:.1f}" y="{y:.1f}" fill="currentColor" text-anchor="{anchor}"{own_size}>{escape(words)}</text>'
+    place = f'x="{x:.1f}" y="{y:.1f}" fill="currentColor" text-anchor="{anchor}"{own_size}'
+    return f'<text class="{color}" {place}>{escape(words)}</text>'
 
 
 def rule(x1: float, y1: float, x2: float, y2: float, color: str, *, dashed: bool = False) -> str:
     dashes = ' stroke-dasharray="5 4"' if dashed else ""
-    return f'<line class="{color}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="currentColor"{dashes}/>'
+    place = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
+    return f'<line class="{color}" {place} stroke="currentColor"{dashes}/>'
 
 
 def box(x: float, y: float, width: float, height: float, color: str, tip: str = "") -> str:
     inside = f"><title>{escape(tip)}</title></rect>" if tip else "/>"
-    return f'<rect class="{color}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="currentColor"{inside}'
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    return f'<rect class="{color}" {place} fill="currentColor"{inside}'

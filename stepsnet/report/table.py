@@ -1,7 +1,7 @@
 """The one table type: cells are strings; it prints on a terminal of any width, in Markdown and in HTML.
 
-A cell of a number or name column is never cut or wrapped. Where the terminal is too narrow, titles wrap, then text columns wrap
-between words, then whole columns are left out, and a last line names them.
+A cell of a number or name column is never cut or wrapped. Where the terminal is too narrow, titles wrap, then text
+columns wrap between words, then whole columns are left out, and a last line names them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Column:
 class Table:
     """Columns and rows of strings. A column given as a string is a number column, but the first a name column.
 
-    `colors` (names of report/svg.py) put a patch of colour before each row in HTML, as a legend for the charts beside it.
+    `colors` (names of report/svg.py) put a patch of colour before each row in HTML, as a legend for the charts beside
+    it.
     """
 
     columns: Sequence[Column | str]
@@ -75,8 +76,8 @@ class Table:
         columns = [self._columns[index] for index in shown]
         start, end = (BOLD, PLAIN) if bold else ("", "")
         lines = [f"{start}{line}{end}" for line in wrapped(self.title, width or len(self.title))] if self.title else []
-        titles = _aligned([wrapped(column.title, size) for column, size in zip(columns, widths, strict=True)], columns, widths)
-        lines += [f"{start}{line}{end}" for line in titles]
+        titles = [wrapped(column.title, size) for column, size in zip(columns, widths, strict=True)]
+        lines += [f"{start}{line}{end}" for line in _aligned(titles, columns, widths)]
         lines.append("─" * (sum(widths) + GAP * (len(widths) - 1)))
         for row in self.rows:
             cells = [wrapped(row[index], size) if self._columns[index].kind == "text" else [row[index]]
@@ -102,7 +103,8 @@ class Table:
         body = "\n".join(self._html_row("td", row, patch) for row, patch in rows)
         titles = self._html_row("th", self.titles)
         caption = f"<caption>{escape(self.title)}</caption>\n" if self.title else ""
-        return f'<div class="scroll"><table>\n{caption}<thead>{titles}</thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
+        content = f"{caption}<thead>{titles}</thead>\n<tbody>\n{body}\n</tbody>"
+        return f'<div class="scroll"><table>\n{content}\n</table></div>'
 
     def _html_row(self, tag: str, row: Sequence[str], patch: str = "") -> str:
         cells = []
@@ -142,7 +144,8 @@ class Table:
 
 def cell_width(text: str) -> int:
     """How many terminal cells a string takes: none for a combining mark, two for a wide character."""
-    return sum(0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
 
 
 def _grown(low: list[int], high: list[int], room: int) -> list[int]:

@@ -72,9 +72,9 @@ def diagnose(
     """The diagnosis of `model(*inputs)`. `blocks` and `channel_dim` are those of `shortcut_ratio`.
 
     `loss()` runs the model and returns the scalar to differentiate; by default a random projection of the output.
-    `weights` describes the weights, because γ depends on them. `trained=False` means weights as initialised, where small
-    branches are no problem. `clip` is the norm to which its training clips gradients, 0 if it does not. `advise` turns
-    changes into a command for this model. The model is left unchanged.
+    `weights` describes the weights, because γ depends on them. `trained=False` means weights as initialised, where
+    small branches are no problem. `clip` is the norm to which its training clips gradients, 0 if it does not. `advise`
+    turns changes into a command for this model. The model is left unchanged.
     """
     measured = measure_model(
         model, *inputs, loss=loss, blocks=blocks, channel_dim=channel_dim, idle_below=LIMITS.idle

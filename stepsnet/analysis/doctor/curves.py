@@ -40,8 +40,8 @@ def _losses(metrics: Lines) -> Iterator[Finding]:
     means = [fmean(losses[start : start + size]) for start in range(0, len(losses) - size + 1, size)]
     first, last, lowest = means[0], means[-1], min(means)
     if last > (1 - LIMITS.fall) * first:
-        what = (f"The training loss does not fall: its mean is {first:.4g} over the first {size} of {len(losses)} steps "
-                f"and {last:.4g} over the last {size}.")  # fmt: skip
+        what = (f"The training loss does not fall: its mean is {first:.4g} over the first {size} of {len(losses)} "
+                f"steps and {last:.4g} over the last {size}.")  # fmt: skip
         rule = f"the loss falls by at least {100 * LIMITS.fall:g} %"
         advice = "Try learning rates three times higher and three times lower; check that the labels can be learned."
         yield Finding("loss-not-falling", "severe", what, rule, last / first, 1 - LIMITS.fall, advice, {"lr": ""})

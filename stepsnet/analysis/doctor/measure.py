@@ -1,4 +1,4 @@
-"""The measurements of the doctor: every block's update, γ and gradients, the sizes at every join; what the model has."""
+"""The doctor's measurements: update, γ and gradients of every block, sizes at every join, traits of the model."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class BlockMeasurement:
 
 @dataclass(frozen=True)
 class JoinMeasurement:
-    """Where x_i joins y_{i−1}. `ratio` is RMS(x_i)/RMS(y_{i−1}) in the output of the join; `fresh` are the new channels."""
+    """Where x_i, `fresh` channels, joins y_{i−1}. `ratio` is RMS(x_i)/RMS(y_{i−1}) in the output of the join."""
 
     name: str
     kind: str
@@ -84,7 +84,7 @@ def measure_model(
     model: nn.Module, *inputs: Any, loss: Callable[[], Tensor] | None = None,
     blocks: Iterable[nn.Module] | None = None, channel_dim: int | None = None, idle_below: float = 0.01,
 ) -> Measurements:
-    """Measure `model(*inputs)` and the gradients of `loss()`, which runs the model; by default of a random projection."""
+    """Measure `model(*inputs)` and the gradients of `loss()`, which runs the model; default: a random projection."""
     chosen = None if blocks is None else check_blocks(blocks)
     shortcut = measure(model, lambda: model(*inputs), *inputs, blocks=chosen, channel_dim=channel_dim)
     looks: list[_Look] = []

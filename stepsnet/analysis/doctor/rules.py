@@ -28,12 +28,12 @@ class Limits:
     gamma_severe: float = 0.05
     """Less than 5 % of the normalised state is the input, as in the residual network whose 48 blocks gained nothing."""
     shallow: int = 16
-    """With at most so many blocks a low γ is reported one level milder: our 12-block language model learned well at 0.19."""
+    """Up to so many blocks a low γ is reported one level milder: our 12-block language model learned well at 0.19."""
     update: float = 10.0
     """A block whose branch is ten times its input replaces the state instead of refining it."""
     gradient_span: float = 1e3
-    """‖∂L/∂z‖ at the first block over that at the last, or the inverse. With one clip norm and one learning rate, blocks
-    three orders of magnitude apart cannot both learn; models that train well stay within 20."""
+    """‖∂L/∂z‖ at the first block over that at the last, or the inverse. With one clip norm and one learning rate,
+    blocks three orders of magnitude apart cannot both learn; models that train well stay within 20."""
     starved: float = 1e-4
     """A block whose weights get less than this share of the median block's gradient is not trained."""
     idle: float = 0.01
@@ -44,10 +44,10 @@ class Limits:
     """Blocks can be removed if the output changes by less than 5 % without all of them. Ten blocks of 1 % each may make
     a fifth of the output, as in the residual network with LayerScale of `fixed_width`, quick, after 200 steps."""
     slice: float = 0.1
-    """RMS of the new channels over that of the channels they join. The next norm divides both by their common deviation,
-    so the new channels enter the step ten times weaker (Eq. 2 at the join); or, above 10, the earlier steps do. In the
-    runs of docs/results_language.md, seed 0, plain joins reach 0.08 at 12 blocks and 0.006 at 48, where they learned
-    least."""
+    """RMS of the new channels over that of the channels they join. The next norm divides both by their common
+    deviation, so the new channels enter the step ten times weaker (Eq. 2 at the join); or, above 10, the earlier steps
+    do. In the runs of docs/results_language.md, seed 0, plain joins reach 0.08 at 12 blocks and 0.006 at 48, where they
+    learned least."""
     slice_severe: float = 0.03
     rank: float = 2.0
     """Effective rank of the last state; below 2, almost all positions differ in one direction only."""
@@ -64,7 +64,7 @@ class Limits:
     spike: float = 10.0
     """A gradient norm of ten times the median of the 50 before it."""
     clipped: float = 10.0
-    """With a median gradient norm of ten times the clip norm, clipping determines the step size, not the learning rate."""
+    """With a median gradient norm of ten times the clip norm, clipping determines the step size."""
     overfit: float = 1.1
     """A validation loss that ends 10 % above its lowest."""
 
@@ -146,14 +146,14 @@ def shortcut_finding(gamma: Sequence[float], traits: Traits, when: str) -> Findi
     severity: Severity = "warning" if severe and shallow else "severe" if severe else "note" if shallow else "warning"
     first = next(number for number, value in enumerate(gamma, 1) if value < LIMITS.gamma)
     what = (
-        f"The shortcut degrades: γ = σ(z_0)/σ(z_l) falls below {LIMITS.gamma:g} at block {first} of {len(gamma)}, has a "
-        f"median of {middle:.3g} and ends at {gamma[-1]:.3g} ({when}). Later blocks see little of the input (Eq. 2)."
+        f"The shortcut degrades: γ = σ(z_0)/σ(z_l) falls below {LIMITS.gamma:g} at block {first} of {len(gamma)}, has "
+        f"a median of {middle:.3g} and ends at {gamma[-1]:.3g} ({when}). Later blocks see little of the input (Eq. 2)."
     )
     if traits.steps:
-        advice = f"Move blocks to the narrow steps, or {_smaller_branches(traits)}: the wide steps dominate the shortcut."
+        advice = f"The wide steps dominate it: move blocks to the narrow steps, or {_smaller_branches(traits)}."
     elif traits.cut:
-        advice = (f"Cut the stack into steps of growing width, which leave most channels unchanged at first (Eq. 5), or "
-                  f"{_smaller_branches(traits)}.")  # fmt: skip
+        advice = ("Cut the stack into steps of growing width, which leave most channels unchanged at first (Eq. 5), "
+                  f"or {_smaller_branches(traits)}.")  # fmt: skip
     else:
         advice = f"Its widths allow no three steps; {_smaller_branches(traits)} instead."
     if shallow:
@@ -166,7 +166,7 @@ def shortcut_finding(gamma: Sequence[float], traits: Traits, when: str) -> Findi
 def _shortcut(measured: Measurements, context: Context) -> Iterator[Finding]:
     found = shortcut_finding([block.gamma for block in measured.blocks], context.traits, context.weights)
     if found is not None:
-        early = context.trained is False and found.severity == "severe"  # small embeddings, which grow, lower γ at first
+        early = context.trained is False and found.severity == "severe"  # small embeddings lower γ at first; they grow
         yield replace(found, severity="warning") if early else found
 
 
@@ -208,14 +208,16 @@ def _gradients(measured: Measurements, context: Context) -> Iterator[Finding]:
         lost = max(number for number, norm in enumerate(norms, 1) if norm * limit < norms[-1])
         what = (f"Gradients vanish: ‖∂L/∂z‖ at the first block is {span:.2g} of that at the last; it is below a "
                 f"thousandth up to block {lost}.")  # fmt: skip
-        advice = "Make every block z + R(norm(z)) with the norm inside the branch, so that the shortcut passes gradients."
+        advice = "Make every block z + R(norm(z)), with the norm inside the branch: then the shortcut passes gradients."
         if traits.cut:
             advice += " If it is so already, cut the stack into steps."
         change = dict(traits.cut) or _layerscale(traits)
         yield Finding("gradients-vanish", "severe", what, rule, span, 1 / limit, advice, change)
     elif span > limit:
         what = f"Gradients explode: ‖∂L/∂z‖ at the first block is {span:.2g} times that at the last."
-        besides, change = ("lower the learning rate", {"lr": ""}) if context.clip else ("clip gradients", {"clip": "1.0"})
+        besides, change = ("clip gradients", {"clip": "1.0"})
+        if context.clip:
+            besides, change = "lower the learning rate", {"lr": ""}
         advice = (f"Give the last layers of the branches smaller initial weights or {_smaller_branches(traits)}, and "
                   f"{besides}.")  # fmt: skip
         yield Finding("gradients-explode", "severe", what, rule, span, limit, advice, _layerscale(traits) or change)
@@ -252,18 +254,21 @@ def _idle(measured: Measurements, context: Context) -> Iterator[Finding]:
         return
     share, traits, without = len(measured.idle) / len(measured.blocks), context.traits, measured.without_idle
     one = len(measured.idle) == 1
-    effect = "" if without is None else f"; without {'it' if one else 'all of them'} the output changes by {100 * without:.2g} %"
+    them = "it" if one else "all of them"
+    effect = "" if without is None else f"; without {them} the output changes by {100 * without:.2g} %"
     inputs = "changes its input" if one else "change their inputs"
     limit = f"less than {100 * LIMITS.idle:g} %"
     what = f"{_blocks(measured.idle)} of {len(measured.blocks)} {inputs} by {limit}{effect}."
     spare = without is not None and without < LIMITS.spare
     many = spare and share > LIMITS.idle_share
-    advice = "These blocks could be removed." if spare else "Each has little effect, but the network needs them together."
+    advice = "These blocks could be removed." if spare else "Each has little effect; the network needs them together."
     if many:
-        advice += " The depth is hardly used: use width instead" + (", or steps of growing width." if traits.cut else ".")
+        steps = ", or steps of growing width" if traits.cut else ""
+        advice += f" The depth is hardly used: use width instead{steps}."
     elif spare:
         advice += " So few need no change."
-    rule = f"‖z_l − z_(l−1)‖ / ‖z_(l−1)‖ is at least {LIMITS.idle:g} in {100 * (1 - LIMITS.idle_share):g} % of the blocks"
+    most = f"{100 * (1 - LIMITS.idle_share):g} % of the blocks"
+    rule = f"‖z_l − z_(l−1)‖ / ‖z_(l−1)‖ is at least {LIMITS.idle:g} in {most}"
     severity: Severity = "warning" if many else "note"
     change = dict(traits.cut) if many else {}
     yield Finding("depth-unused", severity, what, rule, share, LIMITS.idle_share, advice, change)
@@ -274,19 +279,20 @@ def _join_sizes(measured: Measurements) -> Iterator[Finding]:
     if not joins:
         return
     small, large = min(joins, key=lambda join: join.ratio), max(joins, key=lambda join: join.ratio)
-    rule = f"RMS of the new channels over that of the channels they join is between {LIMITS.slice:g} and {1 / LIMITS.slice:g}"
+    within = f"between {LIMITS.slice:g} and {1 / LIMITS.slice:g}"
+    rule = f"RMS of the new channels over that of the channels they join is {within}"
     too_small = sum(join.ratio < LIMITS.slice for join in joins)
     if too_small:
         what = (
             f"The new channels are too small at {too_small} of {len(joins)} joins: at {small.name} the RMS of the "
-            f"{small.fresh} new channels is {small.ratio:.2g} of that of the {small.width} they join, and the next norm "
-            "divides both by their common deviation."
+            f"{small.fresh} new channels is {small.ratio:.2g} of that of the {small.width} they join, and the next "
+            "norm divides both by their common deviation."
         )
         severity: Severity = "severe" if small.ratio < LIMITS.slice_severe else "warning"
         yield Finding("new-channels-too-small", severity, what, rule, small.ratio, LIMITS.slice, *_match(small))
     if large.ratio > 1 / LIMITS.slice:
-        what = (f"At {large.name} the RMS of the new channels is {large.ratio:.3g} times that of the channels they join: "
-                "the steps before have little effect.")  # fmt: skip
+        what = (f"At {large.name} the RMS of the new channels is {large.ratio:.3g} times that of the channels they "
+                "join: the steps before have little effect.")  # fmt: skip
         yield Finding("new-channels-too-large", "warning", what, rule, large.ratio, 1 / LIMITS.slice, *_match(large))
 
 
@@ -294,15 +300,16 @@ def _match(join: JoinMeasurement) -> tuple[str, dict[str, str]]:
     """Advice and change for a join of unequal sizes."""
     if "Matched" in join.kind:
         return "The join is matched already: its learned gain is off, or most of the new channels are zero.", {}
-    advice = "Use matched joins, which scale the new channels to those they join, without parameters and at little cost."
+    advice = "Use matched joins, which scale the new channels to those they join without parameters, at little cost."
     return advice, {"join": "matched"}
 
 
 def _width(measured: Measurements) -> Iterator[Finding]:
     last = measured.blocks[-1]
     if last.rank < LIMITS.rank and last.full_rank > 2 * LIMITS.rank:
-        what = f"Width is not used: the last state varies along {last.rank:.2g} of {last.full_rank} directions (effective rank)."
-        advice = "Consider it together with the other findings: a few very large channels cause it too, and are harmless."
+        directions = f"{last.rank:.2g} of {last.full_rank} directions (effective rank)"
+        what = f"Width is not used: the last state varies along {directions}."
+        advice = "Consider it with the other findings: a few very large channels cause it too, and are harmless."
         rule = f"the effective rank of the last state is at least {LIMITS.rank:g}"
         yield Finding("width-unused", "note", what, rule, last.rank, LIMITS.rank, advice)
 
