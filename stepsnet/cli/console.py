@@ -89,7 +89,7 @@ class Bar:
 
             text = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[text]}")]
             self._bars = Progress(text[0], BarColumn(), text[1], console=on or Console(stderr=True))
-            self._task = self._bars.add_task(description, total=total, completed=done, text="")
+            self._task = self._bars.add_task(description, total=total, completed=round(done), text="")
             self._bars.start()
         else:
             self._lines = threading.Thread(target=self._print_lines, daemon=True)

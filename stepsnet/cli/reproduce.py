@@ -62,7 +62,7 @@ def show(table: PaperTable, comparisons: list[Comparison]) -> None:
     print(f"Table {table.name.removeprefix('table')}. {table.title}" + (f". {table.note}" if table.note else ""))
     row = (Column("row", "name"), Column("model", "name", 3))
     if "plan" in comparisons[0].row.printed:  # a table of architectures
-        counts = [Column(title, priority=2) for title in ("params", "MACs", "blocks", "layers")]
+        counts = tuple(Column(title, priority=2) for title in ("blocks", "layers", "params", "MACs"))
         plans = (Column("plan as printed", "text", 1), Column("our plan", "text", 1))
         print_table(Table((*row, *plans, *counts), [plan_cells(comparison) for comparison in comparisons]))
     else:
