@@ -7,16 +7,18 @@ chosen on seeds 0 and 1 and confirmed once on seeds 5 to 9; docs/demo.md lists a
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepsnet.files import write_json
 from stepsnet.report.run import Compared, comparison_report, run_report
 from stepsnet.research.studies.networks import COLORS, DIGITS_WORDS, NARROW, planned
 from stepsnet.research.studies.pages import gains_over_the_first
 from stepsnet.research.studies.results import RULE, Outcome, Results, contrast
-from stepsnet.research.studies.runner import Place
 from stepsnet.research.studies.study import Arm, Cell, Setting, Size, Study
 from stepsnet.runs.folder import METRICS, read_lines
+
+if TYPE_CHECKING:
+    from stepsnet.research.studies.runner import Place
 
 ITERS = 400
 WORKERS = 2
