@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
     known = (*ON_INPUTS, *ON_METRIC)
     if args.what not in known:
-        raise UsageError(f"stepsnet analyze has no '{args.what}'{nearest(args.what, known)}; choose {', '.join(known)}.")
+        raise UsageError(f"There is no analysis '{args.what}'{nearest(args.what, known)}; choose {', '.join(known)}.")
     if args.batch is not None and args.batch < 1:
         raise UsageError(f"--batch is {args.batch}, but must be at least 1.")
     if args.plot is not None:
@@ -137,7 +137,8 @@ def _gamma(loaded: Loaded, args: argparse.Namespace) -> Shown:
     lists = (found.gamma, found.sigma, found.residual_weight, found.branch_weight, found.cosine)
     mean = f"Mean γ {found.mean:.3f} over {len(found.gamma)} blocks."
     remark = f"{mean} Branches are σ(z_l - z_0)/σ_l and σ(z_l - z_(l-1))/σ_l."
-    return Shown(found, columns, _by_block(found.block, found.stage, lists), remark, lambda note: shortcut_chart(found, note))
+    rows = _by_block(found.block, found.stage, lists)
+    return Shown(found, columns, rows, remark, lambda note: shortcut_chart(found, note))
 
 
 def _gradients(loaded: Loaded, args: argparse.Namespace) -> Shown:
@@ -155,7 +156,8 @@ def _gradients(loaded: Loaded, args: argparse.Namespace) -> Shown:
     lists = (found.dz, found.gamma, found.gain, found.activation_norms, found.block_norms)
     steps = ", ".join(f"{step} {norm:.3g}" for step, norm in zip(found.steps, found.step_norms, strict=True))
     remark = f"Loss {found.loss:.4g}, {loss}. ‖∂L/∂weights‖ by step: {steps}. Eq. 2 expects ∂ẑ_l/∂ẑ_0 = γ."
-    return Shown(found, columns, _by_block(found.block, found.stage, lists), remark, lambda note: gradient_chart(found, note))
+    rows = _by_block(found.block, found.stage, lists)
+    return Shown(found, columns, rows, remark, lambda note: gradient_chart(found, note))
 
 
 def _contribution(loaded: Loaded, args: argparse.Namespace) -> Shown:  # noqa: ARG001
@@ -178,8 +180,9 @@ def _width(loaded: Loaded, args: argparse.Namespace) -> Shown:  # noqa: ARG001
     found = width_use(loaded.model, *loaded.inputs)
     columns = ("block", "effective rank", "of z_0", "at most", "use")
     lists = (found.rank, found.rank_0, found.limit, found.use)
-    remark = "exp(entropy) of the squared singular values, channels centred; at most the width or the positions minus one."
-    return Shown(found, columns, _by_block(found.block, found.stage, lists), remark, lambda note: width_chart(found, note))
+    remark = "exp(entropy) of the squared singular values, channels centred; at most min(width, positions - 1)."
+    rows = _by_block(found.block, found.stage, lists)
+    return Shown(found, columns, rows, remark, lambda note: width_chart(found, note))
 
 
 def _on_metric(args: argparse.Namespace) -> tuple[Shown, str]:

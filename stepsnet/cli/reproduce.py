@@ -86,8 +86,9 @@ def count_cells(comparison: Comparison) -> list[str]:
     row, ours = comparison.row, comparison.ours
     params, macs = f"{ours['params'] / 1e6:.3f}", f"{ours['macs'] / 1e9:.3f}"
     cells = []
-    counts = {"blocks": (ours["blocks"], ""), "layers": (ours["layers"], ""), "params": (params, " M"), "macs": (macs, " G")}
-    for key, (value, unit) in counts.items():
+    counts = {"blocks": ours["blocks"], "layers": ours["layers"], "params": params, "macs": macs}
+    for key, value in counts.items():
+        unit = {"params": " M", "macs": " G"}.get(key, "")
         printed = f" {MARKS[comparison.verdicts[key]]} {row.printed[key]}{unit}" if key in row.printed else ""
         cells.append(f"{value}{unit}{printed}")
     return [row.label, row.model, ours["plan"], *cells, row.printed.get("result", "")]

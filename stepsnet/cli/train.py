@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import Bar, format_metrics, million, print_json, say
+from stepsnet.cli.console import Bar, format_metrics, million, print_json, print_table, say
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import RunFailed
+from stepsnet.report.table import Column, Table
+from stepsnet.runs.folder import METRICS, last_line
 from stepsnet.train.recipes import RECIPES, explain
 
 if TYPE_CHECKING:
+    from stepsnet.tasks.base import Batch
     from stepsnet.train.callbacks import AnyCallback
+    from stepsnet.train.loader import ValidationBatches
     from stepsnet.train.trainer import Result, Trainer
 
 SUMMARY = "train a model by a recipe, on one process or many"
@@ -37,9 +41,11 @@ Recipes:
 {list_recipes()}
 
 Common keys: model plan join seed iters|epochs batch_size lr out workers parallel data.root checkpoint.every.
---dry-run shows all keys with their values.
+--keys explains all keys, --dry-run shows their values for a run.
 
   stepsnet train digits
+  stepsnet train --keys                      all keys: meaning, default, type, for which tasks
+  stepsnet train digits --keys               the keys of one recipe and its values
   stepsnet train digits model=deit_tiny plan=3 join=matched epochs=5 out=runs/first
   stepsnet train cifar10 data.root=cifar10.npz model=steps_resnet18 --dry-run
   torchrun --nproc-per-node 8 -m stepsnet train imagenet_deit data.root=DIR model=steps_deit_small parallel=ddp"""
@@ -50,10 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("recipe", nargs="?", help="one of the recipes above; without it they are listed")
     add("words", nargs="*", metavar="key=value", help="a key to change; as many as needed")
     add("--dry-run", action="store_true", help="show configuration, model, data and steps; train nothing")
+    add("--keys", action="store_true", help="explain all keys, or those of a recipe; train nothing")
     add("--json", action="store_true", help="print one object instead of text")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.keys:
+        return _print_keys(args.recipe, args.words, json=args.json)
     if args.recipe is None:
         if args.json:
             print_json({name: explain(name) for name in RECIPES})
@@ -73,11 +82,50 @@ def run(args: argparse.Namespace) -> int:
     return carry_out(lambda callbacks: train(config, callbacks), json=args.json)
 
 
+def _print_keys(recipe: str | None, words: Sequence[str], *, json: bool) -> int:
+    """The reference of all keys; with a recipe, of those that its task uses, with its values."""
+    from stepsnet.train.config import TASKS, TrainConfig, customise, tasks_of
+    from stepsnet.train.recipes import get_recipe
+    from stepsnet.train.typed import flat, reference, to_dict
+
+    keys = [
+        {"key": key.name, "default": key.default and key.default[0], "required": key.default is None, "type": key.kind,
+         "tasks": list(tasks_of(key.name)), "meaning": key.meaning}
+        for key in reference(TrainConfig)
+    ]  # fmt: skip
+    if recipe is not None:
+        config = customise(get_recipe(recipe), words)
+        values = flat(to_dict(config)) | {"model_args": config.model_args}
+        keys = [key | {"default": values[key["key"]]} for key in keys if config.task in key["tasks"]]
+    if json:
+        print_json(keys)
+        return 0
+    rows = []
+    for key in keys:
+        default = "" if key["required"] and recipe is None else _in_words(key["default"])
+        tasks = "all" if len(key["tasks"]) == len(TASKS) else ", ".join(key["tasks"])
+        rows.append([key["key"], key["meaning"], default, key["type"], tasks])
+    titles = {"meaning": 1, "default" if recipe is None else "value": 2, "type": 4, "tasks": 3}
+    texts = [Column(title, "text", priority) for title, priority in titles.items()]
+    print_table(Table((Column("key", "name"), *texts), rows))
+    return 0
+
+
+def _in_words(value: Any) -> str:
+    """A value as it is written on the command line."""
+    if value in ("", [], {}):
+        return "empty"
+    if isinstance(value, (list, tuple)):
+        return ",".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in value)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
 def _print_preview(found: dict[str, Any]) -> None:
+    from stepsnet.train.config import tasks_of
     from stepsnet.train.typed import flat
 
-    model, steps = found["model"], found["steps"]
-    print("\n".join(f"{key} = {value}" for key, value in flat(found["config"]).items()))
+    model, steps, task = found["model"], found["steps"], found["config"]["task"]
+    print("\n".join(f"{key} = {value}" for key, value in flat(found["config"]).items() if task in tasks_of(key)))
     print(
         f"\nmodel   {model['name']}, plan {model['plan']}: {model['blocks']} blocks, {model['layers']} layers, "
         f"{million(model['params'])} parameters, {million(model['macs'])} MACs per input"
@@ -96,8 +144,12 @@ Continues a run from its latest checkpoint. The result is bit-exactly that of th
 say where and how it runs can change: workers, parallel, device, data.root, checkpoint.every, nonfinite … Another
 number of processes rounds sums differently, and batch norms see each process's own share of the batch.
 
+A finished run is extended with iters or epochs. The learning rate then follows the schedule of a run of the new
+length, so it may rise again.
+
   stepsnet resume runs/digits-test_steps_deit-1
   stepsnet resume runs/first workers=4 data.root=/another/place
+  stepsnet resume runs/first iters=2000                          extends a finished run
   torchrun --nproc-per-node 2 -m stepsnet resume runs/first parallel=ddp"""
 
     @staticmethod
@@ -124,6 +176,9 @@ class Progress:
 
     def on_start(self, trainer: Trainer) -> None:
         self._unit, self._rate = trainer.task.unit, 0.0
+        trainer.through = self._count_batches
+        if trainer.extended_from is not None:
+            say(_describe_extension(trainer))
         self._bar = Bar(f"{trainer.out}: step", trainer.total_steps, "", done=trainer.step)
 
     def on_step(self, trainer: Trainer, step: int, metrics: Mapping[str, Any]) -> None:
@@ -136,6 +191,11 @@ class Progress:
     def on_evaluate(self, trainer: Trainer, step: int, metrics: Mapping[str, float]) -> None:  # noqa: ARG002
         say(f"step {step}  validation: {format_metrics(metrics)}")
 
+    def _count_batches(self, batches: ValidationBatches) -> Iterator[tuple[Batch, bool]]:
+        for number, batch in enumerate(batches, start=1):
+            yield batch
+            self._bar.advance(0, note=f"validation batch {number}/{len(batches)}")
+
     def on_checkpoint(self, trainer: Trainer, step: int) -> None:
         """Nothing to show."""
 
@@ -146,6 +206,19 @@ class Progress:
     def close(self) -> None:
         if hasattr(self, "_bar"):
             self._bar.close()
+
+
+def _describe_extension(trainer: Trainer) -> str:
+    """How the learning rate of an extended run goes on."""
+    from stepsnet.train.optim import lr_share
+
+    config, total = trainer.config, trainer.total_steps
+    last = last_line(trainer.out / METRICS).get("lr", 0.0)
+    following = config.peak_lr * lr_share(config.schedule, trainer.step, total, trainer.steps_per_epoch)
+    return (
+        f"Extends {trainer.out} from {trainer.extended_from} to {total} steps by the {config.schedule.kind} schedule "
+        f"of a run of {total} steps: the learning rate goes on with {following:.3g} (the last was {last:.3g})."
+    )
 
 
 def make_callbacks() -> list[AnyCallback]:

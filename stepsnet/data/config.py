@@ -18,7 +18,9 @@ class DataConfig:
     """One data set. `kind` chooses the reader, `root` is its file or folder; embedded kinds have no root."""
 
     kind: str
+    """The reader of the data; set by the recipe."""
     root: str = ""
+    """The file or folder of the data; embedded data have none."""
     strict: bool = False
     """An unreadable file stops the run; otherwise it is skipped, logged and counted."""
     valid: str = ""

@@ -13,6 +13,7 @@ class DetectConfig:
     """Mask R-CNN or Cascade Mask R-CNN over a feature pyramid. The defaults are those of Table 2."""
 
     heads: Literal["mask_rcnn", "cascade"] = "mask_rcnn"
+    """Mask R-CNN, or Cascade Mask R-CNN with three box heads."""
     masks: bool = True
     """False: boxes only, for data without masks."""
     channels: int = 256
@@ -20,6 +21,7 @@ class DetectConfig:
     hidden: int = 1024
     """Width of the fully connected layers of the box heads."""
     mask_convs: int = 4
+    """Convolutions of the mask head."""
     norm: Literal["batch", "sync", "group"] = "batch"
     """The norm in the cascade's box heads. `sync` shares batch statistics between the processes of a GPU run; `group`
     needs no batch statistics, which suits few images per process."""
@@ -56,7 +58,9 @@ class SegmentConfig:
     """UPerNet. The defaults are those of Table 3."""
 
     channels: int = 512
+    """Width of UPerNet's convolutions."""
     auxiliary_channels: int = 256
+    """Width of the auxiliary head."""
     auxiliary_weight: float = 0.4
     """Weight of the auxiliary head's loss; 0: no auxiliary head."""
     norm: Literal["batch", "sync", "group"] = "batch"

@@ -69,6 +69,13 @@ def create(folder: Path, config: Mapping[str, Any], machine: Mapping[str, Any] |
     write_json(folder / CONFIG, config)
 
 
+def reopen(folder: Path, config: Mapping[str, Any]) -> None:
+    """Make a finished run unfinished again, with another configuration. Its checkpoint stays, and has the weights."""
+    write_json(folder / CONFIG, config)
+    for name in (RESULT, WEIGHTS, WEIGHTS_EMA):
+        (folder / name).unlink(missing_ok=True)
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """config.json as a dictionary. (`train.config.read_config` returns a checked `TrainConfig`.)"""
     if not is_run(folder):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stepsnet.cost import Cost, count_params
 from stepsnet.errors import UsageError
-from stepsnet.models import FeatureBackbone, Model, VisionModel, create_model, load_model, load_weights
+from stepsnet.models import FeatureBackbone, Model, VisionModel, create_model, get_variant, load_model, load_weights
 from stepsnet.models.files import read_header
 from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA
 from stepsnet.tasks import make_task
@@ -32,6 +32,10 @@ def model_of(config: TrainConfig, task: Task, device: str | None = None, *, pret
     """The model of a configuration and its data. Without `pretrained`, `backbone.weights` are not loaded."""
     options: dict[str, Any] = {"plan": config.plan, "join": config.join, "macro": config.macro}
     options |= {"drop_path_rate": config.drop_path} | task.model_kwargs() | config.model_args
+    takes_images = issubclass(get_variant(config.model).family, VisionModel)
+    if takes_images != (config.task != "language"):
+        takes, needs = ("images", "text") if takes_images else ("text", "images")
+        raise UsageError(f"{config.model} takes {takes}; {config.task} needs a model that takes {needs}.")
     if isinstance(task, DenseTask):
         model: Model = _dense_model(config, task, options, device, pretrained=pretrained)
     else:
@@ -113,8 +117,7 @@ def _dense_model(
                              f"give plan='{plan}'.")
     else:
         model = create_model(config.model, device=device, **options)
-    if not isinstance(model, VisionModel):
-        raise UsageError(f"{config.model} takes text; {task.name} needs a model that takes images.")
+    assert isinstance(model, VisionModel)
     backbone = FeatureBackbone(model, deepest_of_each_resolution(model.feature_info.reduction()))
     frozen = config.backbone.frozen_norm
     with torch.device(device or torch.get_default_device()):

@@ -18,6 +18,27 @@ MACHINE_KEYS = ("workers", "parallel", "device", "data.root", "data.valid", "che
                 "nonfinite", "nonfinite_limit", "eval.batch_size")  # fmt: skip
 """Keys that may change when a run is resumed: where and how it runs, not what it computes."""
 
+TASKS = ("classification", "language", "detection", "segmentation")
+_DENSE = ("detection", "segmentation")
+_IMAGES = ("classification", *_DENSE)
+_LABELS = ("classification", "language")
+_ONLY_FOR: dict[str, tuple[str, ...]] = {
+    "backbone": _DENSE, "detect": ("detection",), "segment": ("segmentation",), "smoothing": _LABELS,
+    "augment": ("classification",), "augment.flip": _IMAGES, "augment.color_jitter": _IMAGES, "augment.scale": _DENSE,
+    "augment.short_side": ("detection",), "data.img_size": _IMAGES, "data.crop_pct": ("classification",),
+    "data.max_size": _DENSE, "data.annotations": ("detection",), "data.valid_annotations": ("detection",),
+    "data.images": _DENSE,
+    **{f"data.{key}": ("segmentation",) for key in ("masks", "mask_values", "void_values", "class_names")},
+    **{f"data.{key}": ("language",) for key in ("seq_len", "stride", "valid_windows", "pattern")},
+    "data.valid": _LABELS, "data.valid_fraction": (*_LABELS, "segmentation"),
+}  # fmt: skip
+
+
+def tasks_of(key: str) -> tuple[str, ...]:
+    """The tasks that use a key."""
+    return _ONLY_FOR.get(key) or _ONLY_FOR.get(key.partition(".")[0], TASKS)
+
+
 EVALUATION_KEYS = ("data.stride", "data.valid_windows")
 """Keys that may also change when a run is evaluated: which validation data are used, and how."""
 
@@ -27,6 +48,7 @@ class OptimConfig:
     """The `optim.*` keys."""
 
     name: Literal["adamw", "sgd"] = "adamw"
+    """The optimiser."""
     lr_batch: int = 0
     """`lr` is for batches of this size and is scaled linearly to `batch_size`; 0: `lr` is not scaled."""
     weight_decay: float = 0.05
@@ -61,9 +83,11 @@ class ScheduleConfig:
     """The `schedule.*` keys: the learning rate over the steps, relative to its peak."""
 
     kind: Literal["cosine", "poly", "steps", "constant"] = "cosine"
+    """The shape of the decay after the warm-up."""
     warmup_epochs: float = 0.0
     """Linear warm-up; the longer of this and `warmup_iters` is used."""
     warmup_iters: int = 0
+    """Linear warm-up in steps."""
     start: float = 0.001
     """At the first step of a warm-up."""
     end: float = 0.01
@@ -131,31 +155,45 @@ class TrainConfig:
     recipe: str = ""
     """Set by the registry of recipes."""
     task: Literal["classification", "language", "detection", "segmentation"]
+    """Set by the recipe."""
     model: str
+    """A name of `stepsnet models`."""
     plan: str | int | list[str] | None = None
+    """Widths and blocks of the steps, as "192x12, 272x6, 384x6"; or a number of steps; none: the model's own."""
     join: str = "plain"
+    """How new channels are joined: plain (Eq. 5), matched, matched_grad, gain or gain_matched."""
     macro: str = "steps"
+    """Narrow to wide (steps, Eq. 5) or wide to narrow (reverse, Eq. 6)."""
     model_args: dict[str, Any] = field(default_factory=dict)
     """Further arguments of `create_model`, for example `model_args.embed_dim=64`."""
     seed: int = 0
+    """Of initial weights, order of the data, augmentation and dropout."""
     iters: int | None = None
+    """Length of the run in steps; replaces epochs."""
     epochs: float | None = None
+    """Length of the run in passes over the training data; replaces iters."""
     batch_size: int
     """Samples per update, over all processes and accumulated parts."""
     accumulate: int = 1
     """Into how many parts each process splits its share of a batch, to save memory."""
     lr: float
+    """The highest learning rate of the schedule; see optim.lr_batch."""
     out: str = ""
     """The run folder; empty: runs/<recipe>-<model>-<number>."""
     workers: int = 0
     """Data loading processes per training process."""
     parallel: Literal["none", "ddp", "fsdp"] = "none"
+    """How the processes of torchrun share the work: copies of the model (ddp) or shards of it (fsdp)."""
     device: str = "auto"
+    """cpu, cuda, cuda:1 …; auto: a GPU if there is one."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: automatic mixed precision."""
     compile: bool = False
+    """Compile the blocks with torch.compile."""
     compile_backend: str = "inductor"
+    """The backend of torch.compile."""
     grad_checkpointing: bool = False
+    """Compute the blocks again in the backward pass, to save memory."""
     drop_path: float = 0.0
     """Stochastic depth rate at the last block, growing linearly from 0 at the first."""
     smoothing: float = 0.0
@@ -224,6 +262,9 @@ def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     given = {word.partition("=")[0] for word in words}
     if {"iters", "epochs"} <= given:
         raise UsageError("The length of a run is iters or epochs: give one of the two.")
+    for key in given:
+        if config.task not in (tasks := tasks_of(key)):
+            raise UsageError(f"{key} has no effect on {config.task}; it is for {' and '.join(tasks)}.")
     if "iters" in given:
         words = [*words, "epochs=none"]
     elif "epochs" in given:
@@ -239,6 +280,6 @@ def customise_resumed(
         key = word.partition("=")[0]
         if key not in allowed:
             raise UsageError(f"{key!r} cannot change in an existing run; only {', '.join(allowed)} can.")
-    return override(config, words)
+    return customise(config, words)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from stepsnet.tasks.base import Batch, Task
 from stepsnet.train.build import model_of, task_of
 from stepsnet.train.callbacks import AnyCallback
 from stepsnet.train.checkpoint import Checkpoints, Weights
-from stepsnet.train.config import TrainConfig, customise_resumed, read_config
+from stepsnet.train.config import MACHINE_KEYS, TrainConfig, customise_resumed, read_config
 from stepsnet.train.distributed import (
     Processes,
     full,
@@ -69,17 +69,29 @@ def train(config: TrainConfig, callbacks: Sequence[AnyCallback] = (), *, task: T
 def resume(
     folder: Path, words: Sequence[str] = (), callbacks: Sequence[AnyCallback] = (), *, task: Task | None = None
 ) -> Result:
-    """Continue the run in `folder` from its latest checkpoint, or from the start. `words` may change where it runs."""
-    config = read_config(folder)
+    """Continue the run in `folder` from its latest checkpoint, or from the start. `words` may change where it runs.
+
+    A finished run is extended by `iters` or `epochs`; its schedule is then that of a run of the new length.
+    """
+    config, done = read_config(folder), None
     if not launched():  # one process can continue a run of many
         config = dataclasses.replace(config, parallel="none")
-    config = customise_resumed(config, words)
     if runs.is_finished(folder):
         metrics = runs.read_result(folder)
-        step = metrics.pop("step")
-        return Result(folder, step, step, True, None, metrics)
+        done = metrics.pop("step")
+        if not words:
+            return Result(folder, done, done, True, None, metrics)
+        if not any(word.startswith(("iters=", "epochs=")) for word in words):
+            raise UsageError(f"{folder} has finished after {done} steps: nothing can change but its length. "
+                             f"iters=N or epochs=N extends it.")
+    length = () if done is None else ("iters", "epochs")
+    config = customise_resumed(config, words, (*MACHINE_KEYS, *length))
     with join_processes(config.parallel, config.device) as processes:
-        return Trainer(config, callbacks, task=task, processes=processes).fit(folder)
+        trainer = Trainer(config, callbacks, task=task, processes=processes)
+        trainer.extended_from = done
+        if done is not None and trainer.total_steps <= done:
+            raise UsageError(f"{folder} has finished after {done} steps; {trainer.total_steps} steps do not extend it.")
+        return trainer.fit(folder)
 
 
 class Trainer:
@@ -90,6 +102,8 @@ class Trainer:
     step = 0
     """Updates done, including those left out because of a non-finite loss."""
     left_out = 0
+    extended_from: int | None = None
+    """The length of the run before it was extended."""
     evaluated = 0
     """The step of the last evaluation; 0 before the first."""
 
@@ -117,6 +131,8 @@ class Trainer:
         self.batches = TrainingBatches(self.task, keys, workers)
         self.validation = ValidationBatches(self.task, config.eval_batch_size, workers, self.processes)
         self.callbacks = list(callbacks) if self.processes.first else []
+        self.through: Callable[[ValidationBatches], Iterable[tuple[Batch, bool]]] = iter
+        """Wraps the validation batches, for example with a progress bar."""
         self.metrics: dict[str, float] = {}
         self.stop = StopRequest()
         self._lines: dict[str, runs.StepLines] = {}
@@ -138,6 +154,8 @@ class Trainer:
             decide(lambda: stack.enter_context(runs.only_one_trainer(self.out)))
             if self.processes.first and not runs.is_run(self.out):
                 self._create()
+            if self.processes.first and self.extended_from is not None:
+                runs.reopen(self.out, to_dict(self.config))
             self.stop = stack.enter_context(stop_on_signals(launched=self.processes.world > 1))
             stack.callback(self.batches.close)
             self.load()
@@ -299,7 +317,8 @@ class Trainer:
 
     def _evaluate(self) -> dict[str, float] | None:
         precision = self.config.precision
-        return evaluate(self.model, self.task, self.validation, self.processes, precision, stop=lambda: bool(self.stop))
+        batches = self.through(self.validation)
+        return evaluate(self.model, self.task, batches, self.processes, precision, stop=lambda: bool(self.stop))
 
     def _log(self, name: str, metrics: dict[str, Any]) -> None:
         """Write the metrics of this step to metrics.jsonl or eval.jsonl and pass them to the callbacks."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
 import json
 import types
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from stepsnet.errors import UsageError, nearest
@@ -24,6 +27,44 @@ def dotted_keys(kind: type, prefix: str = "") -> dict[str, Any]:
         else:
             keys[prefix + name] = hint
     return keys
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """One key of the reference: `default` is None where a value must be given, else a list of one value."""
+
+    name: str
+    kind: str
+    default: list[Any] | None
+    meaning: str
+
+
+def reference(kind: type, prefix: str = "") -> list[Key]:
+    """All keys with type, default and meaning, which is the docstring below the field."""
+    meanings = _docstrings(kind)
+    keys: list[Key] = []
+    for field in dataclasses.fields(kind):
+        name, hint = prefix + field.name, _fields(kind)[field.name]
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            keys += reference(hint, f"{name}.")
+            continue
+        given = field.default is not dataclasses.MISSING
+        factory = field.default_factory
+        default = [field.default] if given else None if factory is dataclasses.MISSING else [factory()]
+        keys.append(Key(name, describe(hint), default, meanings.get(field.name, "")))
+    return keys
+
+
+def _docstrings(kind: type) -> dict[str, str]:
+    """The string that follows each field in the source of a class."""
+    (body,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(body, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(body.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }  # fmt: skip
 
 
 def override(config: Config, words: Sequence[str]) -> Config:
@@ -113,8 +154,7 @@ def _parse(key: str, text: str, known: Mapping[str, Any]) -> Any:
         except UsageError:
             continue
     choices = [str(c) for option in _alternatives(hint) if get_origin(option) is Literal for c in get_args(option)]
-    hints = nearest(text, choices) if choices else nearest(key, (k for k in known if k != key))
-    raise UsageError(f"{key} takes {describe(hint)}, not {text!r}{hints}.")
+    raise UsageError(f"{key} takes {describe(hint)}, not {text!r}{nearest(text, choices)}.")
 
 
 def _guess(text: str) -> Any:

@@ -85,6 +85,8 @@ def assert_whole(table: Table, width: int) -> None:
         ["doctor", "test_steps_deit"],
         ["bench", "memory", "test_deit", "test_steps_deit", "--batch", "1", "2"],
         ["demo", "--out", "demo"],
+        ["train", "--keys"],
+        ["train", "digits", "--keys"],
     ],
     ids=" ".join,
 )
