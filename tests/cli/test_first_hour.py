@@ -105,7 +105,7 @@ def test_help_separates_the_recipes_from_their_sentences(capsys: pytest.CaptureF
     assert [line for line in recipes if "  " not in line.strip()] == []
 
 
-@pytest.mark.parametrize("words", [["runs", "."], ["study", "--list"], ["train"], ["--help"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["runs", "."], ["study", "--list"], ["models"], ["train"], ["--help"]], ids=" ".join)
 def test_listing_imports_nothing_heavy(words: list[str]) -> None:
     code = f"""if True:
         import sys

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from stepsnet.data.config import DataConfig
 from stepsnet.errors import UsageError
-from stepsnet.train.config import TrainConfig, customise, customise_resumed
+from stepsnet.train.config import TrainConfig, customise, customise_resumed, tasks_of
 from stepsnet.train.typed import dotted_keys, from_dict, to_dict
 
 
@@ -51,7 +52,8 @@ def config() -> TrainConfig:
     ],
 )
 def test_a_word_becomes_a_value_of_the_fields_type(config: TrainConfig, word: str, value: object) -> None:
-    found: Any = customise(config, [word])
+    task = tasks_of(word.partition("=")[0])[0]
+    found: Any = customise(replace(config, task=task), [word])
     for name in word.partition("=")[0].split("."):
         found = getattr(found, name)
     assert found == value
@@ -63,13 +65,13 @@ def test_a_word_becomes_a_value_of_the_fields_type(config: TrainConfig, word: st
     [
         ("batchsize=3", "no key 'batchsize'; nearest: batch_size"),
         ("optim.weightdecay=0.1", "nearest: optim.weight_decay"),
-        ("batch_size=many", "batch_size takes a whole number, not 'many'; nearest: eval.batch_size"),
+        ("batch_size=many", "batch_size takes a whole number, not 'many'."),
         ("batch_size=2.5", "batch_size takes a whole number, not '2.5'"),
         ("lr=fast", "lr takes a number, not 'fast'"),
         ("compile=perhaps", "compile takes true or false"),
         ("parallel=dpp", "parallel takes none or ddp or fsdp, not 'dpp'; nearest: ddp"),
         ("optim.betas=0.9", "optim.betas takes 2 values separated by commas"),
-        ("data.mask_values=a,b", "data.mask_values takes values separated by commas, not 'a,b'"),
+        ("optim.betas=a,b", "optim.betas takes 2 values separated by commas, not 'a,b'"),
         ("eval.every=often", "eval.every takes a whole number or none"),
         ("lr", "not of the form key=value"),
         ("batch_size=0", "batch_size is 0, but must be above 0"),
