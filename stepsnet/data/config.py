@@ -44,11 +44,9 @@ class DataConfig:
     mask_values: list[int] = field(default_factory=list)
     """Segmentation: the value of each class in the masks, in order; empty: 0, 1, … as many as `class_names`."""
     void_values: list[int] = field(default_factory=lambda: [255])
-    """Segmentation: mask values that do not count in training and evaluation. Other values that are no class are
-    refused."""
+    """Segmentation: mask values that do not count. Values that are neither a class nor void are refused."""
     class_names: list[str] = field(default_factory=list)
-    """Segmentation: names of the classes; empty: the lines of `classes.txt` in `root`, or the numbers of
-    `mask_values`."""
+    """Segmentation: names of the classes; empty: lines of `classes.txt` in `root`, or `mask_values`."""
     seq_len: int = 128
     """Text: tokens per window, each with the next one as target."""
     stride: int = 0
@@ -66,16 +64,12 @@ class DataConfig:
             if getattr(self, key) < 1:
                 raise UsageError(f"data.{key} is {getattr(self, key)}, but must be at least 1.")
         if not 0 <= self.stride <= self.seq_len:
-            raise UsageError(
-                f"data.stride is {self.stride}, but must be between 0 (a whole window) and data.seq_len={self.seq_len}."
-            )
+            raise UsageError(f"data.stride is {self.stride}, but must be between 0 and data.seq_len={self.seq_len}.")
         if self.valid_windows < 0:
             raise UsageError(f"data.valid_windows is {self.valid_windows}, but cannot be negative.")
         if not 0 < self.valid_fraction < 1:
             raise UsageError(f"data.valid_fraction is {self.valid_fraction}, but must be above 0 and below 1.")
         if both := set(self.mask_values) & set(self.void_values):
-            raise UsageError(
-                f"data.mask_values and data.void_values both contain {min(both)}; a value is either a class or void."
-            )
+            raise UsageError(f"{min(both)} is in both data.mask_values and data.void_values: a class cannot be void.")
         if not 0 < self.crop_pct <= 1:
             raise UsageError(f"data.crop_pct is {self.crop_pct}, but must be above 0 and at most 1.")

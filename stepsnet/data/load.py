@@ -76,6 +76,4 @@ def load_text(config: DataConfig) -> Text:
 
 def _refuse_root_of_embedded(config: DataConfig) -> None:
     if config.kind in EMBEDDED_KINDS and config.root:
-        raise UsageError(
-            f"data.root={config.root} has no effect: data.kind={config.kind} needs no files. Leave it out."
-        )
+        raise UsageError(f"data.root={config.root} has no effect: data.kind={config.kind} needs no files.")

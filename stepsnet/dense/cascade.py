@@ -58,16 +58,8 @@ class CascadeRoIHeads(nn.Module):
     """Replaces torchvision's `RoIHeads`: features and proposals in, detections and losses out."""
 
     def __init__(
-        self,
-        *,
-        box_pool: nn.Module,
-        box_heads: Sequence[nn.Module],
-        mask_pool: nn.Module | None,
-        mask_heads: Sequence[nn.Module],
-        rois: int,
-        score: float,
-        overlap: float,
-        detections: int,
+        self, *, box_pool: nn.Module, box_heads: Sequence[nn.Module], mask_pool: nn.Module | None,
+        mask_heads: Sequence[nn.Module], rois: int, score: float, overlap: float, detections: int,
     ) -> None:
         super().__init__()
         self.box_pool, self.mask_pool = box_pool, mask_pool
@@ -78,10 +70,7 @@ class CascadeRoIHeads(nn.Module):
         self.coders = [BoxCoder(stage.deltas) for stage in STAGES]
 
     def forward(
-        self,
-        features: dict[str, Tensor],
-        proposals: list[Tensor],
-        image_shapes: list[tuple[int, int]],
+        self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: list[tuple[int, int]],
         targets: Targets | None = None,
     ) -> tuple[Targets, dict[str, Tensor]]:
         if self.training:
@@ -121,11 +110,7 @@ class CascadeRoIHeads(nn.Module):
         return SampledRegions(boxes[chosen], labels[chosen], matched[chosen].clamp(min=0))
 
     def mask_loss(
-        self,
-        number: int,
-        features: dict[str, Tensor],
-        samples: list[SampledRegions],
-        shapes: list[tuple[int, int]],
+        self, number: int, features: dict[str, Tensor], samples: list[SampledRegions], shapes: list[tuple[int, int]],
         targets: Targets,
     ) -> Tensor:
         """The loss of the masks, over positive regions only."""
@@ -138,15 +123,10 @@ class CascadeRoIHeads(nn.Module):
 
     @torch.no_grad()
     def refined(
-        self,
-        decoded: Tensor,
-        scores: Tensor,
-        labels: Tensor | None,
-        regions: list[Tensor],
+        self, decoded: Tensor, scores: Tensor, labels: Tensor | None, regions: list[Tensor],
         shapes: list[tuple[int, int]],
     ) -> list[Tensor]:
-        """Boxes for the next stage: of the true class in training; of the most probable class for background and in
-        evaluation."""
+        """Boxes for the next stage: of the true class in training, of the best class otherwise."""
         most_probable = 1 + scores[:, 1:].argmax(dim=1)
         chosen = most_probable if labels is None else torch.where(labels > 0, labels, most_probable)
         boxes = decoded[torch.arange(len(decoded), device=decoded.device), chosen].split(
@@ -188,8 +168,7 @@ class CascadeRoIHeads(nn.Module):
 
 
 def _box_loss(decoded: Tensor, labels: Tensor, samples: list[SampledRegions], targets: Targets) -> Tensor:
-    """Generalised IoU loss of decoded boxes (K, L, 4) of positive regions; the sum divided by the number of all
-    regions."""
+    """Generalised IoU loss of positive regions from decoded boxes (K, L, 4), divided by the number of all regions."""
     wanted = [
         target["boxes"][sample.matched] if len(target["boxes"]) else sample.boxes
         for sample, target in zip(samples, targets, strict=True)

@@ -37,22 +37,16 @@ ANCHORS = 3
 
 
 class Detector(nn.Module):
-    """Images (B, 3, H, W) of sizes (B, 2) in; a dict of losses out in training, one dict of detections per image in
-    evaluation."""
+    """Images (B, 3, H, W) of sizes (B, 2) in; losses out in training, one dict of detections per image otherwise."""
 
     def __init__(self, maps: Maps, config: DetectConfig, classes: int) -> None:
         super().__init__()
         pyramid = Pyramid(maps, config.channels)
         rpn = RegionProposalNetwork(
-            make_anchors(pyramid, config),
-            FullPrecision(RPNHead(config.channels, ANCHORS)),
-            fg_iou_thresh=0.7,
-            bg_iou_thresh=0.3,
-            batch_size_per_image=config.rpn_samples,
-            positive_fraction=0.5,
+            make_anchors(pyramid, config), FullPrecision(RPNHead(config.channels, ANCHORS)), fg_iou_thresh=0.7,
+            bg_iou_thresh=0.3, batch_size_per_image=config.rpn_samples, positive_fraction=0.5,
             pre_nms_top_n={"training": config.candidates, "testing": max(config.candidates // 2, 1)},
-            post_nms_top_n={"training": config.proposals, "testing": config.proposals},
-            nms_thresh=0.7,
+            post_nms_top_n={"training": config.proposals, "testing": config.proposals}, nms_thresh=0.7,
         )
         build = cascade_heads if config.heads == "cascade" else mask_rcnn_heads
         self.rcnn = GeneralizedRCNN(pyramid, rpn, build(pyramid, config, classes + 1), Frame(pyramid.reductions[-1]))
@@ -66,19 +60,11 @@ def mask_rcnn_heads(pyramid: Pyramid, config: DetectConfig, classes: int) -> nn.
     """torchvision's RoI heads: two fully connected layers for boxes, four convolutions for masks."""
     masks = mask_head(config, classes) if config.masks else (None, None)
     return RoIHeads(
-        make_pool(pyramid, BOX_SIZE),
-        TwoMLPHead(config.channels * BOX_SIZE**2, config.hidden),
-        FullPrecision(FastRCNNPredictor(config.hidden, classes)),
-        fg_iou_thresh=0.5,
-        bg_iou_thresh=0.5,
-        batch_size_per_image=config.rois,
-        positive_fraction=0.25,
-        bbox_reg_weights=(10.0, 10.0, 5.0, 5.0),
-        score_thresh=config.score,
-        nms_thresh=config.overlap,
-        detections_per_img=config.detections,
-        mask_roi_pool=make_pool(pyramid, MASK_SIZE) if config.masks else None,
-        mask_head=masks[0],
+        make_pool(pyramid, BOX_SIZE), TwoMLPHead(config.channels * BOX_SIZE**2, config.hidden),
+        FullPrecision(FastRCNNPredictor(config.hidden, classes)), fg_iou_thresh=0.5, bg_iou_thresh=0.5,
+        batch_size_per_image=config.rois, positive_fraction=0.25, bbox_reg_weights=(10.0, 10.0, 5.0, 5.0),
+        score_thresh=config.score, nms_thresh=config.overlap, detections_per_img=config.detections,
+        mask_roi_pool=make_pool(pyramid, MASK_SIZE) if config.masks else None, mask_head=masks[0],
         mask_predictor=masks[1],
     )
 
@@ -190,16 +176,14 @@ def _to_float(value: Any) -> Any:
 
 
 def make_anchors(pyramid: Pyramid, config: DetectConfig) -> nn.Module:
-    """Anchors of three shapes on every level. They are not parameters, so they are made on the CPU, also for a meta
-    model."""
+    """Anchors of three shapes on every level. They are not parameters, so they are always made on the CPU."""
     with torch.device("cpu"):
         sizes = tuple((config.anchor_scale * reduction,) for reduction in pyramid.reductions)
         return AnchorGenerator(sizes, ((0.5, 1.0, 2.0),) * len(sizes))
 
 
 def make_pool(pyramid: Pyramid, size: int) -> nn.Module:
-    """Pools regions from the level for their size (FPN, Eq. 1). Scales are set explicitly: torchvision would guess
-    them."""
+    """Pools regions from the level for their size (FPN, Eq. 1), with explicit scales: torchvision guesses them."""
     reductions = pyramid.reductions[:-1]
     finest = round(math.log2(reductions[0]))
     pool = MultiScaleRoIAlign([str(index) for index in range(len(reductions))], size, 2)

@@ -10,8 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 BATCH_NORM_FAMILIES = ("resnet",)
-"""Their maps are normalised and rectified. Those of all other families are the bare residual stream, which grows with
-depth."""
+"""Their maps are normalised. Maps of other families are the bare residual stream, which grows with depth."""
 
 
 def deepest_of_each_resolution(reductions: list[int]) -> list[int]:
@@ -61,8 +60,7 @@ class Maps(nn.Module):
 
 
 class SpreadMaps(Maps):
-    """Four resolutions from the one map of a Vision Transformer, by strided and transposed convolutions (ViTDet,
-    2203.16527)."""
+    """Four resolutions from the one map of a Vision Transformer, by strided convolutions (ViTDet, 2203.16527)."""
 
     def __init__(self, backbone: nn.Module, *, frozen_norm: bool = False) -> None:
         super().__init__(backbone, frozen_norm=frozen_norm)

@@ -22,8 +22,7 @@ THRESHOLD = 0.5
 
 @dataclass(frozen=True)
 class FoundObject:
-    """One detected object: its box as x, y, width and height, its label (from 1), and its mask (height, width), if
-    any."""
+    """One detected object: box as x, y, width and height, label (from 1), and mask (height, width), if any."""
 
     box: tuple[float, float, float, float]
     label: int
@@ -32,8 +31,7 @@ class FoundObject:
 
 
 def at_original_size(found: dict[str, Tensor], seen: Sequence[int], original: Sequence[int]) -> list[FoundObject]:
-    """The objects found in an image of size `seen`, scaled to its `original` size (height, width); highest score
-    first."""
+    """Detections of an image of size `seen`, scaled to its `original` size (height, width); best score first."""
     import_torchvision()
     from torchvision.models.detection.roi_heads import expand_boxes, expand_masks, paste_mask_in_image
 

@@ -79,8 +79,7 @@ class Segmenter(nn.Module):
         return total / len(views)
 
     def windows(self, images: Tensor) -> Tensor:
-        """Probabilities at one scale: of the whole image, or for each pixel the mean over the windows that contain
-        it."""
+        """Probabilities at one scale: of the whole image, or the mean over the windows that contain a pixel."""
         side, (height, width) = self.config.window, images.shape[2:]
         if side == 0 or (height <= side and width <= side):
             return self.logits(images).softmax(dim=1)
@@ -185,8 +184,7 @@ class StepsNetBackboneConfig(BackboneConfigMixin, PreTrainedConfig):
 
 
 class StepsNetBackbone(BackboneMixin, PreTrainedModel):
-    """Backbone for transformers' heads, registered with `AutoBackbone`. `build_upernet` sets `maps` after
-    construction."""
+    """Backbone for transformers' heads, registered with `AutoBackbone`. `maps` is set after construction."""
 
     config_class = StepsNetBackboneConfig
     main_input_name = "pixel_values"

@@ -38,8 +38,7 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Difference:
-    """The largest absolute difference between file and model for one input shape, and the model's largest absolute
-    output."""
+    """The largest difference between file and model for one input shape, and the model's largest output."""
 
     shape: tuple[int, ...]
     largest: float
@@ -93,8 +92,7 @@ def export_model(
 
 
 def check_shapes(own: tuple[int, ...], axes: tuple[Axis, ...]) -> list[tuple[int, ...]]:
-    """Input shapes for the check: the model's own, batches of one and three, and each other free axis at another and at
-    its smallest length."""
+    """Shapes to check: the model's own, batches of one and three, and free axes at another and the smallest length."""
     shapes = [own]
     if any(axis.number == 0 for axis in axes):
         shapes += [(1, *own[1:]), (3, *own[1:])]

@@ -89,8 +89,7 @@ def write_openvino(traced: Traced, path: Path) -> Path:
 def openvino_callable(
     path: str | Path, threads: int | None = None, precision: str = "f32"
 ) -> Callable[[Tensor], Tensor]:
-    """A function that runs OpenVINO's .xml on the CPU in f32, bf16 or f16. `threads`: by default as many as torch
-    uses."""
+    """A function that runs OpenVINO's .xml on the CPU. `threads`: by default as many as torch uses."""
     openvino = require("openvino", extra="export")
     if not Path(path).is_file():
         raise UsageError(f"there is no file {path}")

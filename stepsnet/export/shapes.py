@@ -91,9 +91,7 @@ def check_exportable(model: Model) -> None:
     for name, weight in model.named_parameters():
         if weight.dtype is not torch.float32 or weight.device.type != "cpu":
             held = f"in {str(weight.dtype).removeprefix('torch.')} on {weight.device}"
-            raise UsageError(
-                f"only models in float32 on the CPU can be exported, but {name} is {held}; use model.float().cpu()"
-            )
+            raise UsageError(f"a model must be in float32 on the CPU, but {name} is {held}; use model.float().cpu()")
 
 
 def at_size(model: Model, height: int, width: int) -> None:

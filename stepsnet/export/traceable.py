@@ -1,5 +1,4 @@
-"""Copies of models that can be traced for any size: same weights, same outputs, no branch that depends on the input
-size."""
+"""Copies of models that can be traced for any size: same weights, same outputs, no size-dependent branch."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ from stepsnet.models.language import Transformer
 
 
 def traceable(model: Model) -> nn.Module:
-    """A copy in evaluation mode that shares the weights. Its trace is valid for other batches, image sizes and
-    lengths."""
+    """A copy in evaluation mode that shares the weights. Its trace is valid for other input sizes."""
     shared = copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}).eval()
     for name, module in list(shared.named_modules()):
         if isinstance(module, WindowAttention):
@@ -29,7 +27,8 @@ def traceable(model: Model) -> nn.Module:
 
 
 class AnyLayoutConv(nn.Module):
-    """A convolution of a map made contiguous first: PyTorch's own asks for the layout, which depends on the batch size."""
+    """A convolution of a map made contiguous first: PyTorch's own asks for the layout, which depends on the batch
+    size."""
 
     def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()

@@ -25,8 +25,7 @@ N_IMAGES, N_TEXTS, N_TOKENS = 4, 2, 64
 """Number of random images, number of random texts, and tokens per text."""
 
 TOO_LARGE = 1_000_000_000
-"""Parameters above which a model built from a configuration is reduced: 4 GB in fp32, three times that with
-gradients."""
+"""Parameters above which a default configuration is reduced: 4 GB in fp32, three times that with gradients."""
 
 LIMITS = {
     "hidden_size": 512,
@@ -118,9 +117,7 @@ def _transformers(what: str, seed: int) -> Loaded:
 def _saved(library: ModuleType, folder: str) -> tuple[nn.Module, str]:
     """A model and a description of its weights. Only safetensors are read: a pickle can run code."""
     if not (Path(folder) / "config.json").is_file():
-        raise UsageError(
-            f"there is no config.json in {folder}, so it is not a folder of transformers; nothing is downloaded"
-        )
+        raise UsageError(f"there is no config.json in {folder}: not a folder of transformers (nothing is downloaded)")
     how = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
     try:
         with _quietly(library):
@@ -149,13 +146,10 @@ def _quietly(library: ModuleType) -> Iterator[None]:
 
 
 def _configuration(library: ModuleType, kind: str) -> tuple[Any, str]:
-    """The default configuration of a type, reduced if the model would be too large, and a description of the
-    reduction."""
+    """The default configuration of a type, reduced if too large, and a description of the reduction."""
     known = list(library.CONFIG_MAPPING)
     if kind not in known:
-        raise UsageError(
-            f"transformers has no model type '{kind}'{nearest(kind, known)}; hf:FOLDER takes a saved folder"
-        )
+        raise UsageError(f"transformers has no type '{kind}'{nearest(kind, known)}; hf:FOLDER takes a saved folder")
     config = library.AutoConfig.for_model(kind)
     _refuse_two_inputs(config, kind)
     full = _parameters(library, config, kind)
@@ -173,9 +167,7 @@ def _configuration(library: ModuleType, kind: str) -> tuple[Any, str]:
     small = library.AutoConfig.for_model(kind, **changed)
     left = _parameters(library, small, kind)
     if left > TOO_LARGE:
-        raise UsageError(
-            f"{kind} has {full / 1e9:.1f} G parameters and could not be reduced; save a smaller one and use hf:FOLDER"
-        )
+        raise UsageError(f"{kind} has {full / 1e9:.1f} G parameters and cannot be reduced; use hf:FOLDER")
     words = ", ".join(f"{key}={value}" for key, value in changed.items())
     return small, f" (reduced from {full / 1e9:.2f} G to {left / 1e9:.2f} G parameters: {words})"
 
@@ -199,9 +191,7 @@ def _parameters(library: ModuleType, config: Any, kind: str) -> int:
         with torch.device("meta"):
             model = library.AutoModel.from_config(config)
     except (ValueError, TypeError, ImportError, AttributeError) as error:
-        raise UsageError(
-            f"transformers cannot build {kind} from its default configuration: {_first_line(error)}"
-        ) from error
+        raise UsageError(f"transformers cannot build a default {kind}: {_first_line(error)}") from error
     return sum(parameter.numel() for parameter in model.parameters())
 
 

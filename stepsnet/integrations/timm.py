@@ -25,14 +25,11 @@ COMPUTED = ("relative_position_index", "attn_mask")
 
 
 def load_timm_weights(model: Model, state_dict: Mapping[str, Tensor]) -> None:
-    """Load the state dict of timm's model of the same sizes into a ResNet, DeiT or Swin of one step; errors name the
-    tensor."""
+    """Load the state dict of timm's model into a ResNet, DeiT or Swin of one step; errors name the tensor."""
     name = model.default_cfg.get("architecture", type(model).__name__)
     if model.family not in OUR_NAMES or any(len(plan) > 1 for plan in model.plans):
         plain = ", ".join(OUR_NAMES)
-        raise UsageError(
-            f"timm has weights for the plain {plain} (one step per stage), not for {name} with plan '{model.plan}'"
-        )
+        raise UsageError(f"timm has weights for the plain {plain}, not for {name} with plan '{model.plan}'")
     own = model.state_dict()
     weights: dict[str, Tensor] = {}
     for key, tensor in state_dict.items():
@@ -40,9 +37,7 @@ def load_timm_weights(model: Model, state_dict: Mapping[str, Tensor]) -> None:
             continue
         ours = OUR_NAMES[model.family](key)
         if ours not in own:
-            raise UsageError(
-                f"{key} of timm's weights has no counterpart in {name}, which has tensors such as {next(iter(own))}"
-            )
+            raise UsageError(f"{key} of timm's weights has no counterpart in {name}, which has {next(iter(own))}, …")
         if tensor.shape != own[ours].shape:
             raise UsageError(
                 f"{key} of timm's weights is {tuple(tensor.shape)}, but {ours} of {name} is {tuple(own[ours].shape)}"

@@ -1,5 +1,4 @@
-"""Optional libraries, imported on first use. If one is missing, the error names the extra of stepsnet that installs
-it."""
+"""Optional libraries, imported on first use. If one is missing, the error names the extra that installs it."""
 
 from __future__ import annotations
 

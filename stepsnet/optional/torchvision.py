@@ -62,7 +62,8 @@ def import_torchvision() -> ModuleType:
 
 @contextmanager
 def operators(folder: Path) -> Iterator[None]:
-    """Import torchvision inside this: its operators are declared before, unless its compiled library in `folder` loads."""
+    """Import torchvision inside this: its operators are declared before, unless its compiled library in `folder`
+    loads."""
     compiled = _compiled_operators_load(folder)
     if not compiled:
         _declare_operators()
@@ -114,8 +115,7 @@ def _forget_torchvision() -> None:
 
 
 def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """Indices of the boxes (N, 4) that no higher-scored kept box overlaps by more than the threshold, highest score
-    first."""
+    """Indices of the boxes (N, 4) that no better box overlaps by more than the threshold, best score first."""
     order = scores.argsort(descending=True, stable=True)
     boxes = dets[order].float()
     area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])

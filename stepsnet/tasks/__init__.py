@@ -12,14 +12,8 @@ TASKS = ("classification", "language", "detection", "segmentation")
 
 
 def make_task(
-    name: str,
-    data: DataConfig,
-    augment: AugmentConfig,
-    seed: int,
-    smoothing: float,
-    *,
-    detect: DetectConfig | None = None,
-    segment: SegmentConfig | None = None,
+    name: str, data: DataConfig, augment: AugmentConfig, seed: int, smoothing: float, *,
+    detect: DetectConfig | None = None, segment: SegmentConfig | None = None,
 ) -> Task:
     """Read and check the data, and build the task with it. Problems with the data are raised here."""
     if not 0 <= smoothing < 1:

@@ -41,8 +41,7 @@ class Task(Protocol):
     valid: MapDataset
 
     def model_kwargs(self) -> dict[str, Any]:
-        """Options of the model that the data determine: num_classes, in_chans and img_size, or vocab_size and
-        seq_len."""
+        """Model options that follow from the data: num_classes, in_chans and img_size, or vocab_size and seq_len."""
 
     def collate(self, samples: list[Any]) -> Batch:
         """One batch of the samples that are not None. It may have zero rows, which `loss` and `evaluate` accept."""

@@ -127,8 +127,7 @@ class Detection:
         return found
 
     def _found(self, model: nn.Module, batch: Batch) -> list[dict[str, Tensor]]:
-        """One dict per image. The model also runs for an empty batch, because other processes of a sharded model wait
-        for it."""
+        """One dict per image. The model also runs for an empty batch: processes of a sharded model wait for it."""
         images, sizes = (batch["image"], batch["size"]) if len(batch["ids"]) else _blank(batch)
         return model(images, sizes)[: len(batch["ids"])]
 

@@ -20,8 +20,7 @@ from stepsnet.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Temperature, then the `top_k` most probable tokens, then the fewest of those with a total probability of
-    `top_p`."""
+    """Temperature, then the `top_k` most probable tokens, then the fewest of those that reach `top_p`."""
 
     temperature: float = 1.0
     """0: always the most probable token."""
@@ -31,9 +30,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if self.temperature < 0:
-            raise UsageError(
-                f"temperature is {self.temperature}, but must be at least 0 (0: always the most probable token)."
-            )
+            raise UsageError(f"temperature is {self.temperature}, but must be at least 0 (0: the most probable token).")
         if self.top_k < 0:
             raise UsageError(f"top-k is {self.top_k}, but must be a number of tokens, or 0 for all.")
         if not 0 < self.top_p <= 1:
@@ -88,11 +85,7 @@ class LanguageModel(Protocol):
 
 @torch.inference_mode()
 def generate_tokens(
-    model: LanguageModel,
-    prompts: Sequence[Sequence[int]],
-    sampling: Sampling,
-    *,
-    seed: int = 0,
+    model: LanguageModel, prompts: Sequence[Sequence[int]], sampling: Sampling, *, seed: int = 0,
     context: int | None = None,
 ) -> Iterator[list[int]]:
     """Yield one new token for each prompt, without end.
@@ -129,9 +122,7 @@ def pad_left(prompts: Sequence[Sequence[int]], vocab_size: int, context: int | N
         if not prompt:
             raise UsageError(f"prompt {number} is empty; begin it with the vocabulary's start token.")
         if not 0 <= min(prompt) <= max(prompt) < vocab_size:
-            raise UsageError(
-                f"prompt {number} has tokens outside 0 … {vocab_size - 1}, so they come from another tokenizer."
-            )
+            raise UsageError(f"prompt {number} has tokens outside 0 … {vocab_size - 1}: it is from another tokenizer.")
     longest = max(map(len, cut))
     ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in cut])
     if all(len(prompt) == longest for prompt in cut):
@@ -151,8 +142,7 @@ class Emission(NamedTuple):
 
 @dataclass
 class _Writer:
-    """Turns the tokens of one text into printable pieces: whole characters, without a possible beginning of a stop
-    string."""
+    """Turns tokens into printable pieces: whole characters, without a possible beginning of a stop string."""
 
     stops: Sequence[str]
     waiting: str = ""
@@ -175,15 +165,8 @@ def _overlap(text: str, stop: str) -> int:
 
 
 def generate(
-    model: LanguageModel,
-    vocabulary: Vocabulary,
-    prompts: Sequence[str],
-    *,
-    tokens: int,
-    sampling: Sampling | None = None,
-    stops: Sequence[str] = (),
-    seed: int = 0,
-    context: int | None = None,
+    model: LanguageModel, vocabulary: Vocabulary, prompts: Sequence[str], *, tokens: int,
+    sampling: Sampling | None = None, stops: Sequence[str] = (), seed: int = 0, context: int | None = None,
 ) -> Iterator[Emission]:
     """Continue each prompt by at most `tokens` tokens, and yield each piece of text as soon as it is final.
 

@@ -95,8 +95,7 @@ class Language:
 
 
 class TokenSizes:
-    """Bytes and words of tokens. A word starts where a byte follows white space, and counts for the token with its
-    first byte."""
+    """Bytes and words of tokens. A word counts for the token with its first byte, which follows white space."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self.length = torch.tensor([len(piece) for piece in pieces])
@@ -106,8 +105,7 @@ class TokenSizes:
         self.words_inside = torch.tensor([len(piece.split()) for piece in pieces]) - self.begins_word.long()
 
     def count(self, tokens: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Total bytes and words of the targets (B, T), each of which follows its token in `tokens`. Ignored targets do
-        not count."""
+        """Total bytes and words of the targets (B, T) that follow `tokens`. Ignored targets do not count."""
         counted = (target != IGNORED).cpu()
         before, after = tokens.cpu()[counted], target.cpu()[counted]
         words = self.words_inside[after] + (self.ends_word[before] & self.begins_word[after])

@@ -121,7 +121,7 @@ class Segmentation:
         ]
 
     def summary(self, totals: dict[str, float]) -> dict[str, float]:
-        """`miou` and `macc` are means over the classes that occur or, for IoU, are predicted; `accuracy` is over all
+        """`miou` and `macc` are means over classes that occur (for IoU: or are predicted); `accuracy` is over
         pixels."""
         classes = range(len(self.images.classes))
         hit, true, said = ([totals[f"{name}_{index}"] for index in classes] for name in ("hit", "true", "said"))

@@ -131,7 +131,7 @@ def test_damaged_data_are_refused_before_training(
         ({"class_names": [], "mask_values": []}, r"the first masks have the values \[1, 2, 3\]"),
         ({"class_names": ["one"]}, "1 names for 2 classes"),
         ({"mask_values": [1, 300]}, "must be between 0 and 255"),
-        ({"void_values": [1]}, "both contain 1"),
+        ({"void_values": [1]}, "1 is in both data"),
     ],
 )
 def test_invalid_classes_are_refused(tmp_path: Path, options: dict[str, object], sentence: str) -> None:

@@ -59,8 +59,7 @@ FOLDER_NAMES = (
 
 @dataclass(frozen=True)
 class Object:
-    """One annotated object: box as x, y, width and height inside the image, label (1 … classes), mask as stored by
-    COCO."""
+    """One object: box as x, y, width and height inside the image, label (from 1), mask as stored by COCO."""
 
     box: tuple[float, float, float, float]
     label: int
@@ -102,9 +101,7 @@ def load_coco(config: DataConfig, *, masks: bool) -> Objects:
     """Training and validation data below `config.root`; with `masks`, objects without a mask are left out."""
     root = Path(config.root).expanduser()
     if not config.root or not root.is_dir():
-        raise UsageError(
-            f"data.root={config.root!r} is not a folder, but must contain images and annotations in COCO's format."
-        )
+        raise UsageError(f"data.root={config.root!r} is not a folder of images and annotations in COCO's format.")
     train_file = _find(root, config.annotations, TRAIN_NAMES, "data.annotations")
     valid_file = _find(root, config.valid_annotations, VALID_NAMES, "data.valid_annotations")
     train_document, valid_document = _read(train_file), _read(valid_file)
@@ -163,9 +160,7 @@ class _Reader:
         labels = {category: label for label, category in enumerate(self.categories, start=1)}
         for category in document["categories"]:
             if category["id"] not in labels:
-                raise UsageError(
-                    f"{self.path}: category {category['id']} ({category.get('name')}) is not in the training data."
-                )
+                raise UsageError(f"{self.path}: category {category['id']} ({category.get('name')}) is not in training.")
         for entry in document["images"]:
             if not {"id", "file_name", "height", "width"} <= entry.keys():
                 raise UsageError(f"{self.path}: the image {entry} lacks one of id, file_name, height and width.")

@@ -33,8 +33,7 @@ VOID = 255
 """The label of pixels that do not count in training and evaluation."""
 ILLEGAL = 254
 CHECKED = 64
-"""Number of masks whose values are checked before training, evenly spread; the others are checked when they are
-read."""
+"""Number of masks checked before training, evenly spread; the others are checked when they are read."""
 IMAGE_FOLDERS, MASK_FOLDERS = ("images", "JPEGImages"), ("masks", "annotations", "labels", "SegmentationClass")
 PARTS = {"train": ("training", "train"), "valid": ("validation", "val", "valid", "test")}
 LISTS = {"train": ("train.txt", "trainval.txt"), "valid": ("val.txt", "valid.txt", "test.txt")}
@@ -92,18 +91,12 @@ def _classes(root: Path, config: DataConfig, some: list[tuple[Path, Path]]) -> t
     values = list(config.mask_values) or list(range(len(names)))
     if not values:
         found = sorted({int(value) for _, mask in some[:8] for value in np.unique(_bytes(mask))})
-        raise UsageError(
-            f"data.mask_values or data.class_names must give the classes; the first masks have the values {found}."
-        )
+        raise UsageError(f"set data.mask_values or data.class_names; the first masks have the values {found}.")
     names = names or [str(value) for value in values]
     if len(names) != len(values) or len(values) < 2:
-        raise UsageError(
-            f"there are {len(names)} names for {len(values)} classes; there must be as many, and at least two."
-        )
+        raise UsageError(f"there are {len(names)} names for {len(values)} classes; both must be equal and at least 2.")
     if not all(0 <= value < 256 for value in (*values, *config.void_values)) or len(values) > ILLEGAL:
-        raise UsageError(
-            f"data.mask_values and data.void_values must be between 0 and 255, with at most {ILLEGAL} classes."
-        )
+        raise UsageError(f"data.mask_values and data.void_values must be between 0 and 255, at most {ILLEGAL} classes.")
     return tuple(names), values
 
 
@@ -188,9 +181,7 @@ def _bytes(path: Path) -> NDArray[np.uint8]:
     try:
         with pillow.open(path) as mask:
             if mask.mode not in ("L", "P", "1"):
-                raise UsageError(
-                    f"the mask {path} has the mode {mask.mode}, but must have one channel of bytes or a palette."
-                )
+                raise UsageError(f"the mask {path} has mode {mask.mode}, but needs one channel of bytes or a palette.")
             return np.asarray(mask, dtype=np.uint8)
     except (OSError, SyntaxError, struct.error, zlib.error) as reason:
         raise UsageError(f"the mask {path} cannot be read: {reason}") from reason
@@ -220,15 +211,8 @@ class MaskedDataset:
     """Samples by (epoch, index): in training a crop of `img_size`, in validation the whole image."""
 
     def __init__(
-        self,
-        split: MaskSplit,
-        table: NDArray[np.uint8],
-        augment: AugmentConfig | None,
-        *,
-        img_size: int,
-        max_size: int,
-        seed: int,
-        strict: bool,
+        self, split: MaskSplit, table: NDArray[np.uint8], augment: AugmentConfig | None, *, img_size: int,
+        max_size: int, seed: int, strict: bool,
     ) -> None:
         self.split, self.table, self.augment, self.seed = split, table, augment, seed
         self.img_size, self.max_size = img_size, max_size

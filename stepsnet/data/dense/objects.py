@@ -39,8 +39,7 @@ class ObjectSample(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """How an image is transformed: resized to `size` (height, width), cropped to `window` at `corner`, then flipped or
-    not."""
+    """A transform: resize to `size` (height, width), crop to `window` at `corner`, flip or not."""
 
     size: tuple[int, int]
     corner: tuple[int, int]
@@ -86,15 +85,8 @@ class ObjectDataset:
     """Samples by (epoch, index). Crowds are left out, and objects outside the crop."""
 
     def __init__(
-        self,
-        split: ObjectSplit,
-        augment: AugmentConfig | None,
-        *,
-        img_size: int,
-        max_size: int,
-        masks: bool,
-        seed: int,
-        strict: bool,
+        self, split: ObjectSplit, augment: AugmentConfig | None, *, img_size: int, max_size: int, masks: bool,
+        seed: int, strict: bool,
     ) -> None:
         self.split, self.augment, self.masks, self.seed = split, augment, masks, seed
         self.img_size, self.max_size = img_size, max_size
@@ -144,8 +136,7 @@ class ObjectDataset:
 
 
 def to_input(image: Any, view: View, colours: Sequence[float] = (1.0, 1.0, 1.0)) -> Tensor:
-    """A Pillow image as model input (3, H, W), normalised; `colours` are factors of brightness, contrast and
-    saturation."""
+    """A Pillow image as model input (3, H, W); `colours`: factors of brightness, contrast and saturation."""
     pillow = require("PIL.Image", extra="vision")
     rows, columns = view.size
     if image.size != (columns, rows):

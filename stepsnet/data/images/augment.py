@@ -14,15 +14,13 @@ class AugmentConfig:
     """Everything is off by default; 0 always means off. Randomness depends only on (seed, epoch, index)."""
 
     crop: str = "none"
-    """`resized`: random area and aspect ratio, resized; `pad`: pad, then crop at a random position; `none`: as in
-    validation."""
+    """`resized`: random area and aspect ratio; `pad`: pad, then crop at random; `none`: as in validation."""
     crop_min_scale: float = 0.08
     """`resized`: the smallest share of the image's area (the largest is 1; the aspect ratio is 3:4 to 4:3)."""
     crop_padding: int = 4
     """`pad`: pixels added at each side."""
     scale: tuple[float, float] = (1.0, 1.0)
-    """Dense data: range of the random resize factor (large-scale jitter), before cropping or padding to
-    `data.img_size`."""
+    """Dense data: range of the random resize factor (large-scale jitter), before the crop to `data.img_size`."""
     short_side: tuple[int, int] = (0, 0)
     """Detection: range of the random short side (multi-scale training, steps of 32), instead of `data.img_size`."""
     flip: float = 0.0
@@ -46,9 +44,7 @@ class AugmentConfig:
 
     def __post_init__(self) -> None:
         if self.crop not in CROPS:
-            raise UsageError(
-                f"augment.crop is {self.crop!r}, but can be {', '.join(CROPS)}{nearest(self.crop, CROPS)}."
-            )
+            raise UsageError(f"augment.crop={self.crop!r} is none of {', '.join(CROPS)}{nearest(self.crop, CROPS)}.")
         for key in ("flip", "erasing", "mix_prob", "mix_switch"):
             if not 0 <= getattr(self, key) <= 1:
                 raise UsageError(f"augment.{key} is {getattr(self, key)}, but a probability must be between 0 and 1.")
@@ -70,12 +66,6 @@ def deit_augment() -> AugmentConfig:
     Both repositories also pass a colour jitter, but timm ignores it if RandAugment is on, so it is off here.
     """
     return AugmentConfig(
-        crop="resized",
-        crop_min_scale=0.08,
-        flip=0.5,
-        randaugment=9,
-        randaugment_std=0.5,
-        erasing=0.25,
-        mixup=0.8,
+        crop="resized", crop_min_scale=0.08, flip=0.5, randaugment=9, randaugment_std=0.5, erasing=0.25, mixup=0.8,
         cutmix=1.0,
     )

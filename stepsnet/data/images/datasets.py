@@ -101,9 +101,7 @@ class LabelledImages:
         empty = np.flatnonzero(np.bincount(self.train.labels, minlength=len(self.classes)) == 0)
         if len(empty):
             names = ", ".join(self.classes[i] for i in empty[:5]) + (", …" if len(empty) > 5 else "")
-            raise UsageError(
-                f"{self.name}, training: {len(empty)} of {len(self.classes)} classes have no images ({names})."
-            )
+            raise UsageError(f"{self.name}: {len(empty)} of {len(self.classes)} classes have no images ({names}).")
 
     @property
     def channels(self) -> int:

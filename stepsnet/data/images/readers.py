@@ -1,5 +1,4 @@
-"""Image data sets: a folder per class (ImageNet, own images), Tiny ImageNet, CIFAR-10, Fashion-MNIST, scikit-learn's
-digits."""
+"""Image data sets: class folders (ImageNet, own images), Tiny ImageNet, CIFAR-10, Fashion-MNIST, digits."""
 
 from __future__ import annotations
 
@@ -85,9 +84,7 @@ def _valid_folder(root: Path) -> Path:
     for name in VALID_FOLDERS:
         if (root / name).is_dir():
             return root / name
-    raise UsageError(
-        f"{root} has the folder train, but none of {', '.join(VALID_FOLDERS)}; data.valid=FOLDER names another."
-    )
+    raise UsageError(f"{root} has train, but none of {', '.join(VALID_FOLDERS)}; data.valid=FOLDER names another.")
 
 
 def _class_names(folder: Path) -> list[str]:
@@ -136,16 +133,14 @@ def _split_by_name(
 
 
 def load_cifar10(config: DataConfig) -> LabelledImages:
-    """CIFAR-10 from one `.npz` (train_images, train_labels, test_images, test_labels), or the folder of python
-    batches."""
+    """CIFAR-10 from one `.npz` (train_images, train_labels, test_images, …), or the folder of python batches."""
     root = _existing(config, "an .npz file or the folder cifar-10-batches-py")
     train, valid = _cifar10_batches(root) if root.is_dir() else _cifar10_npz(root)
     return LabelledImages("cifar10", CIFAR10_CLASSES, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), train, valid)
 
 
 def load_fashion_mnist(config: DataConfig) -> LabelledImages:
-    """Fashion-MNIST from its four idx files, `.gz` or not, anywhere below the folder. For 32×32, a black border is
-    added."""
+    """Fashion-MNIST from its four idx files, `.gz` or not, below the folder; padded with black for 32×32."""
     root = _existing(config, "the folder of the four idx files")
     splits = []
     for prefix in ("train", "t10k"):
@@ -175,8 +170,7 @@ def load_digits(config: DataConfig) -> LabelledImages:
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """An idx file of unsigned bytes: two zeros, type 8, number of dimensions, each size as four bytes, then the
-    values."""
+    """An idx file of unsigned bytes: 0, 0, 8, number of dimensions, each size as four bytes, then the values."""
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError) as reason:
@@ -252,8 +246,7 @@ def _read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Unpickler for the python batches that can only build numpy arrays and plain containers. Other pickles can run any
-    code."""
+    """Unpickler that can only build numpy arrays and plain containers. Other pickles can run any code."""
 
     allowed = frozenset(
         {("multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype"), ("numeric", "_frombuffer")}

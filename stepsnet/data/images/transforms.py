@@ -67,10 +67,7 @@ class FullTransform:
 
 
 def make_transform(
-    source: ImageSource,
-    augment: AugmentConfig | None,
-    data: DataConfig,
-    mean: tuple[float, ...],
+    source: ImageSource, augment: AugmentConfig | None, data: DataConfig, mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> Transform:
     """The fastest transform with these settings; `augment` is None in validation."""
@@ -83,8 +80,7 @@ def make_transform(
 
 @functools.lru_cache(maxsize=8)
 def _pipeline(wanted: FullTransform) -> Any:
-    """Built on first use in each process: `import_torchvision` must run before objects of torchvision can be
-    unpickled."""
+    """Built on first use in each process: torchvision must be imported before its objects are unpickled."""
     import_torchvision()
     from torchvision.transforms import v2
 

@@ -55,9 +55,7 @@ def _gutenberg_file(config: DataConfig, part: str) -> Path:
     path = Path(config.root).expanduser() / GUTENBERG_FILES[part]
     if not config.root or not path.is_file():
         others = " and ".join(name for name in GUTENBERG_FILES.values() if name != path.name)
-        raise UsageError(
-            f"data.root is {config.root!r}, but must be a folder with {path.name}, which is missing, {others}."
-        )
+        raise UsageError(f"data.root={config.root!r} must be a folder with {path.name}, which is missing, {others}.")
     return path
 
 
@@ -69,9 +67,7 @@ def load_python_docs(config: DataConfig) -> Text:
     """
     documents = _documents()
     if not documents:
-        raise UsageError(
-            "python_docs: this Python has no sources of its library, so there is no documentation to read."
-        )
+        raise UsageError("python_docs: this Python has no sources of its library, so there is no text.")
     parts: dict[bool, list[str]] = {False: [], True: []}
     for name, text in documents:
         parts[zlib.crc32(name.encode()) < config.valid_fraction * 2**32].append(text)

@@ -112,9 +112,7 @@ class _Progress:
         if path.is_file():
             kept = json.loads(path.read_text(encoding="utf-8"))
             if kept["identity"] != identity:
-                raise UsageError(
-                    f"{path.parent} contains an unfinished preparation of other text or options; give another --out."
-                )
+                raise UsageError(f"{path.parent} has an unfinished preparation of other text; give another --out.")
             self.parts, self.encoded = (
                 kept["parts"],
                 {part: (done[0], done[1]) for part, done in kept["encoded"].items()},
@@ -212,12 +210,8 @@ def _encode(request: Request, state: _Progress, progress: ShowProgress) -> Manif
     }
     sources_of = {part: [source.name for source in request.sources if source.part == part] for part in parts}
     manifest = Manifest(
-        request=state.identity,
-        dtype=dtype,
-        vocabulary=len(vocabulary.pieces),
-        tokenizer_sha256=vocabulary.identity,
-        sources=sources_of,
-        parts=parts,
+        request=state.identity, dtype=dtype, vocabulary=len(vocabulary.pieces), tokenizer_sha256=vocabulary.identity,
+        sources=sources_of, parts=parts,
     )
     replace_file(request.out / MANIFEST, manifest.to_json().encode())
     state.path.unlink()
@@ -259,22 +253,16 @@ class UnitSample:
 
 
 def train_bpe(texts: Iterable[str], vocabulary: int) -> str:
-    """A byte-level BPE of at most `vocabulary` tokens, including 256 bytes and the separator, as JSON of the tokenizers
-    library."""
+    """JSON of a byte-level BPE of at most `vocabulary` tokens, including 256 bytes and the separator."""
     if vocabulary < 257:
-        raise UsageError(
-            f"a vocabulary of {vocabulary} tokens is too small: 257 is the minimum, for 256 bytes and the separator."
-        )
+        raise UsageError(f"a vocabulary of {vocabulary} tokens is too small: it needs 256 bytes and a separator.")
     library = require("tokenizers", extra="text")
     tokenizer = library.Tokenizer(library.models.BPE())
     tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = library.decoders.ByteLevel()
     trainer = library.trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=[SEPARATOR],
-        initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
-        min_frequency=2,
-        show_progress=False,
+        vocab_size=vocabulary, special_tokens=[SEPARATOR], initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
+        min_frequency=2, show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     return str(tokenizer.to_str(pretty=True))

@@ -86,8 +86,7 @@ class TextFile:
 
 @dataclass(frozen=True)
 class DatasetRows:
-    """One split of a data set. Rows that are empty or end with a newline are lines of one text (WikiText); others are
-    documents."""
+    """One split of a data set. Empty rows and rows with a final newline are lines of one text (WikiText)."""
 
     name: str
     part: str
@@ -154,15 +153,10 @@ def _cut_position(text: str, limit: int) -> int:
 
 
 def find_sources(
-    names: Sequence[str],
-    *,
-    valid: Sequence[str] = (),
-    test: Sequence[str] = (),
-    left_out: Sequence[str] = (),
+    names: Sequence[str], *, valid: Sequence[str] = (), test: Sequence[str] = (), left_out: Sequence[str] = (),
     column: str = "text",
 ) -> list[Source]:
-    """Sources from files, folders, saved data sets, and names on the hub. Names of files and splits decide train, valid
-    or test."""
+    """Sources from files, folders, saved data sets and hub names. Their names decide train, valid or test."""
     ranges = dict(_parse_range(word) for word in left_out)
     found: list[Source] = []
     for part, words in ((None, names), ("valid", valid), ("test", test)):
@@ -172,9 +166,7 @@ def find_sources(
     if unused:
         raise UsageError(f"--leave-out has {unused.pop()}, which is not one of the files.")
     if not any(source.part == "train" for source in found):
-        raise UsageError(
-            "there is no training text among the files: all names contain valid or test; other names are training text."
-        )
+        raise UsageError("there is no training text: all names contain valid or test; other names are training text.")
     return sorted(found, key=lambda source: PARTS.index(source.part))  # stable: keeps the order within a part
 
 
@@ -223,9 +215,7 @@ def _rows(dataset: Any, name: str, part: str | None, column: str) -> list[Source
 def _parse_range(word: str) -> tuple[str, tuple[int, int]]:
     match = re.fullmatch(r"(.+):(\d+)-(\d+)", word)
     if match is None or int(match[2]) >= int(match[3]):
-        raise UsageError(
-            f"--leave-out {word} is not FILE:START-STOP, such as books_valid.txt.xz:0-438856 (characters)."
-        )
+        raise UsageError(f"--leave-out {word} is not FILE:START-STOP in characters, such as book.txt.xz:0-438856.")
     return match[1], (int(match[2]), int(match[3]))
 
 
@@ -251,8 +241,7 @@ class Problems:
 
 
 def decoded(path: Path, problems: Problems) -> Iterator[str]:
-    """The text of one file. Invalid UTF-8 is reported with its offset in the unpacked text, other damage with that in
-    the file."""
+    """The text of one file. Errors have the offset in the text (invalid UTF-8) or in the file (other damage)."""
     decoder = _Utf8(path, problems)
     with path.open("rb") as file, _unpacking(file) as (kind, reader):
         while True:

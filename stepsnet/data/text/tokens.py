@@ -21,8 +21,7 @@ ITEM_BYTES = {"uint16": 2, "uint32": 4}
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedPart:
-    """One of train, valid and test. Words are separated by white space. The hash is of the unpacked and decoded
-    text."""
+    """One of train, valid and test. White space separates words; the hash is of the decoded text."""
 
     file: str
     tokens: int
@@ -56,19 +55,15 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a prepared folder; a UsageError if it is missing, damaged or too new."""
     path = folder / MANIFEST
     if (folder / PROGRESS).is_file() and not path.is_file():
-        raise UsageError(
-            f"{folder} is an unfinished preparation; run the same `stepsnet prepare-text` again to finish it."
-        )
+        raise UsageError(f"{folder} is an unfinished preparation; the same `stepsnet prepare-text` continues it.")
     if not path.is_file():
-        raise UsageError(
-            f"{folder} is not a prepared text (it has no {MANIFEST}); `stepsnet prepare-text` creates one."
-        )
+        raise UsageError(f"{folder} is not a prepared text: it has no {MANIFEST}. `stepsnet prepare-text` creates one.")
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version = values["format"]
         if version > FORMAT_VERSION:
             raise UsageError(
-                f"{path} has format {version}, from a newer stepsnet; this one reads up to {FORMAT_VERSION}: upgrade."
+                f"{path} is from a newer stepsnet: format {version}, but {FORMAT_VERSION} is the last known."
             )
         return Manifest(**{**values, "parts": {name: PreparedPart(**part) for name, part in values["parts"].items()}})
     except (ValueError, KeyError, TypeError) as reason:
@@ -78,8 +73,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def is_prepared(folder: Path) -> bool:
-    """Whether `prepare-text` wrote this folder, finished or not. Other folders may have a manifest.json of their
-    own."""
+    """Whether `prepare-text` wrote this folder, finished or not. Others may have their own manifest.json."""
     if (folder / PROGRESS).is_file() and (folder / TOKENIZER).is_file():
         return True
     try:
@@ -97,9 +91,7 @@ def load_tokens(config: DataConfig) -> Text:
     manifest = read_manifest(folder)
     vocabulary = BpeVocabulary.load(folder / TOKENIZER)
     if vocabulary.identity != manifest.tokenizer_sha256 or len(vocabulary.pieces) != manifest.vocabulary:
-        raise UsageError(
-            f"{folder / TOKENIZER} is not the tokenizer of the tokens in this folder; prepare the text again."
-        )
+        raise UsageError(f"{folder / TOKENIZER} is not the tokenizer of the tokens there; prepare the text again.")
     train, wanted = open_part(folder, manifest, "train"), config.valid or "valid"
     if wanted in manifest.parts or config.valid:
         return Text(str(folder), train, open_part(folder, manifest, wanted), vocabulary)

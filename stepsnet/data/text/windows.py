@@ -164,18 +164,13 @@ class Text:
             size = f"{len(self.train)} {self.vocabulary.unit}"
             raise UsageError(f"{self.name}: {size} of training text are not enough for data.seq_len={seq_len}.")
         if len(self.valid) < 2:
-            raise UsageError(
-                f"{self.name}: there is no validation text; set data.valid or a larger data.valid_fraction."
-            )
+            raise UsageError(f"{self.name} has no validation text; set data.valid or a larger data.valid_fraction.")
 
 
 def load_text_files(config: DataConfig) -> Text:
-    """Text from `root`; validation from `valid`, or the last `valid_fraction` of root's text. Each is a file or a
-    folder."""
+    """Text files in `root`; validation from `valid`, or the last `valid_fraction` of the text."""
     if not config.root:
-        raise UsageError(
-            "data.root is missing: give a text file, a folder of text files, or a folder of `stepsnet prepare-text`."
-        )
+        raise UsageError("data.root is missing: give a text file, a folder of text files, or a prepared text.")
     whole = TextStore(_read_all(config.root, config))
     if config.valid:
         return Text(config.root, whole, TextStore(_read_all(config.valid, config)))

@@ -61,8 +61,7 @@ class StepsTransformerConfig(PreTrainedConfig):
 
     @classmethod
     def from_name(cls, name: str, **options: Any) -> StepsTransformerConfig:
-        """The configuration of a registered model; `options` are those of `create_model`, such as plan=5 or
-        vocab_size=256."""
+        """The configuration of a registered model; `options` are those of `create_model`, such as plan=5."""
         return cls.from_model(_language_model(name, **options))
 
     @classmethod
@@ -110,8 +109,7 @@ def _last_heads(options: dict[str, Any]) -> int:
 
 @dataclass
 class LibraryCache:
-    """Adapter from the library's cache to the interface of our blocks. It has one layer per block, of the step's
-    width."""
+    """Adapter from the library's cache to the interface of our blocks: one layer per block."""
 
     cache: Cache
 
@@ -177,17 +175,10 @@ class StepsTransformerModel(StepsTransformerPreTrainedModel):
         self.network.vocab_size = value.num_embeddings
 
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-        **_others: Any,
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None, inputs_embeds: Tensor | None = None, use_cache: bool | None = None,
+        output_attentions: bool | None = None, output_hidden_states: bool | None = None,
+        return_dict: bool | None = None, **_others: Any,
     ) -> BaseModelOutputWithPast | tuple[Any, ...]:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
@@ -200,18 +191,13 @@ class StepsTransformerModel(StepsTransformerPreTrainedModel):
         if position_ids is None:
             position_ids = torch.arange(past, past + embedded.shape[1], device=embedded.device)[None]
         mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=embedded,
-            attention_mask=attention_mask,
-            past_key_values=cache,
+            config=self.config, inputs_embeds=embedded, attention_mask=attention_mask, past_key_values=cache,
             position_ids=position_ids,
         )
         assert mask is None or isinstance(mask, Tensor)  # the third kind is for flex attention, which is not supported
         eager = EagerAttention() if self.config._attn_implementation == "eager" else None
         context = TextContext(
-            self.network.rotary_tables(position_ids),
-            mask,
-            LibraryCache(cache) if cache is not None else None,
+            self.network.rotary_tables(position_ids), mask, LibraryCache(cache) if cache is not None else None,
             eager or attend,
         )
         self.network.set_grad_checkpointing(self.gradient_checkpointing)
@@ -243,19 +229,10 @@ class StepsTransformerForCausalLM(StepsTransformerPreTrainedModel, GenerationMix
         self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-        logits_to_keep: int | Tensor = 0,
-        **others: Any,
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None, inputs_embeds: Tensor | None = None, labels: Tensor | None = None,
+        use_cache: bool | None = None, output_attentions: bool | None = None, output_hidden_states: bool | None = None,
+        return_dict: bool | None = None, logits_to_keep: int | Tensor = 0, **others: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
         outputs = self.model(
             input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
