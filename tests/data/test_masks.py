@@ -108,7 +108,7 @@ REFUSED = [
         put("p1.png", Image.new("L", (68, 44), 7)),
         r"mask .*p1.png has the value 7, which is neither one of the 2 classes",
     ),
-    (put("p1.png", Image.new("RGB", (68, 44))), r"mask .*p1.png has the mode RGB"),
+    (put("p1.png", Image.new("RGB", (68, 44))), r"mask .*p1.png has mode RGB"),
     (lambda root: (root / "masks/p1.png").write_bytes(b"none"), r"mask .*p1.png cannot be read"),
     (lambda root: (root / "masks/p1.png").unlink(), r"p1.png has no mask in"),
     (lambda root: (root / "images/p1.png").unlink(), r"has no image p1, which is in the list"),
