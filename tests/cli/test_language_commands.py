@@ -93,7 +93,7 @@ def test_a_run_does_not_change_its_tokenizer(prepared: Path) -> None:
     run.mkdir()
     (run / "tokenizer.json").write_text((prepared / "tokenizer.json").read_text() + "\n")
     create(run, to_dict(config))
-    with pytest.raises(UsageError, match="was started with another tokenizer"):
+    with pytest.raises(UsageError, match="was started with a different tokenizer"):
         resume(run)
 
 
@@ -126,7 +126,7 @@ def test_a_prompt_longer_than_the_context_is_told(weights: Path, capsys: pytest.
 
 def test_a_tokenizer_of_another_size_is_refused(prepared: Path, weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", str(weights), "--tokenizer", str(prepared / "tokenizer.json")]) == 2
-    assert f"knows {len(ByteVocabulary.pieces)} tokens, but the tokenizer" in capsys.readouterr().err
+    assert f"has {len(ByteVocabulary.pieces)} tokens, but the tokenizer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_weights_of_another_backbone_are_refused(data: Path, tmp_path: Path, wor
 
 
 def test_a_folder_without_weights_is_refused(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is it a finished run"):
+    with pytest.raises(UsageError, match="is the run finished"):
         model("mask_rcnn", data, f"backbone.weights={tmp_path}")
 
 
