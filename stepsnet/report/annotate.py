@@ -1,4 +1,4 @@
-"""Drawing on pictures: boxes with names and scores, masks, classes of pixels."""
+"""Draws predictions on images: boxes with names and scores, masks, classes of pixels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stepsnet.optional import require
 
-# Twelve hues that stay apart for most readers (after Paul Tol), used in turn.
+# Twelve hues that most readers can distinguish (after Paul Tol), used in turn.
 COLOURS = (
     (238, 119, 51), (0, 119, 187), (51, 187, 238), (238, 51, 119), (204, 51, 17), (0, 153, 136),
     (221, 170, 51), (153, 112, 171), (90, 174, 97), (118, 42, 131), (27, 120, 55), (187, 187, 187),
@@ -31,9 +31,9 @@ def paint(image: Any, mask: NDArray[np.bool_], tint: tuple[int, int, int]) -> An
 
 
 def draw_objects(image: Any, objects: Sequence[Any]) -> Any:
-    """A copy of a Pillow image with objects on it, the best on top; each has name, number, score, box and mask.
+    """A copy of a Pillow image with objects drawn, the best on top; each has name, number, score, box and mask.
 
-    Where all objects are of one class, each gets a colour of its own, so that neighbours can be told apart.
+    If all objects are of one class, each gets its own colour.
     """
     one_class = len({found.number for found in objects}) <= 1
     tints = [colour(index if one_class else found.number) for index, found in enumerate(objects)]
@@ -41,16 +41,16 @@ def draw_objects(image: Any, objects: Sequence[Any]) -> Any:
         if found.mask is not None:
             image = paint(image, found.mask, tint)
     image = image.copy()
-    pencil = require("PIL.ImageDraw", extra="vision").Draw(image)
-    small = min(image.size) < 400  # names would hide the picture
+    draw = require("PIL.ImageDraw", extra="vision").Draw(image)
+    small = min(image.size) < 400  # names would cover the image
     for found, tint in reversed(list(zip(objects, tints, strict=True))):
         x, y, width, height = found.box
-        pencil.rectangle((x, y, x + width, y + height), outline=tint, width=1 if small else 2)
+        draw.rectangle((x, y, x + width, y + height), outline=tint, width=1 if small else 2)
         text = f"{found.score:.2f}" if small and one_class else f"{found.name} {found.score:.2f}"
         if not (small and len(objects) > 12):
-            left, top, right, bottom = pencil.textbbox((x + 1, max(y - 11, 0)), text)
-            pencil.rectangle((left - 1, top - 1, right + 1, bottom + 1), fill=tint)
-            pencil.text((x + 1, max(y - 11, 0)), text, fill="black")
+            left, top, right, bottom = draw.textbbox((x + 1, max(y - 11, 0)), text)
+            draw.rectangle((left - 1, top - 1, right + 1, bottom + 1), fill=tint)
+            draw.text((x + 1, max(y - 11, 0)), text, fill="black")
     return image
 
 
@@ -59,9 +59,9 @@ def draw_classes(image: Any, labels: NDArray[np.uint8], names: Sequence[str]) ->
     present = [int(number) for number in np.unique(labels)]
     for number in present:
         image = paint(image, labels == number, colour(number))
-    pencil = require("PIL.ImageDraw", extra="vision").Draw(image)
+    draw = require("PIL.ImageDraw", extra="vision").Draw(image)
     for row, number in enumerate(present):
         place = (3, 3 + 12 * row)
-        pencil.rectangle(pencil.textbbox(place, names[number]), fill=colour(number))
-        pencil.text(place, names[number], fill="black")
+        draw.rectangle(draw.textbbox(place, names[number]), fill=colour(number))
+        draw.text(place, names[number], fill="black")
     return image

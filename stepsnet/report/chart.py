@@ -319,7 +319,7 @@ def _x_axis(x: Axis, bottom: float, label: str, ticks: Sequence[float] = ()) -> 
 
 
 def _x_ticks(x: Axis) -> list[float]:
-    """As many ticks as there is room for."""
+    """As many ticks as fit."""
     letters = max(len(number(tick)) for tick in x.ticks(4))
     return x.ticks(max(2, min(8, int((x.end - x.start) / (svg.LETTER * letters + 18)))))
 

@@ -118,15 +118,15 @@ class Table:
         shown = list(range(len(self._columns)))
         while True:
             sizes = [self._sizes(index) for index in shown]
-            room = None if width is None else width - GAP * (len(shown) - 1)
-            if room is None or sum(widest for _, _, widest in sizes) <= room:
+            space = None if width is None else width - GAP * (len(shown) - 1)
+            if space is None or sum(widest for _, _, widest in sizes) <= space:
                 return shown, [widest for _, _, widest in sizes]
             smallest, with_cells = (sum(size[at] for size in sizes) for at in (0, 1))
             droppable = [index for index in shown if self._columns[index].drop_order > 0]
-            if smallest <= room or not droppable or len(shown) == 1:
+            if smallest <= space or not droppable or len(shown) == 1:
                 # First titles wrap, and only if that is not enough, texts.
-                low, high = (1, 2) if with_cells <= room else (0, 1)
-                return shown, _grown([size[low] for size in sizes], [size[high] for size in sizes], room)
+                low, high = (1, 2) if with_cells <= space else (0, 1)
+                return shown, _grown([size[low] for size in sizes], [size[high] for size in sizes], space)
             shown.remove(max(droppable, key=lambda index: (self._columns[index].drop_order, index)))
 
     def _sizes(self, index: int) -> tuple[int, int, int]:
@@ -148,10 +148,10 @@ def cell_width(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
 
 
-def _grown(low: list[int], high: list[int], room: int) -> list[int]:
-    """Widths between `low` and `high` that fill the room: each cell goes to the column that lacks most."""
+def _grown(low: list[int], high: list[int], space: int) -> list[int]:
+    """Widths between `low` and `high` that use the space: each cell goes to the column that lacks most."""
     widths = list(low)
-    for _ in range(max(0, room - sum(low))):
+    for _ in range(max(0, space - sum(low))):
         lack = [most - size for most, size in zip(high, widths, strict=True)]
         if max(lack) <= 0:
             break

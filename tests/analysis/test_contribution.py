@@ -1,4 +1,4 @@
-"""What steps add and how many directions the state has, by hand."""
+"""The contribution of steps and the effective rank, against values computed by hand."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def test_the_update_of_a_step_is_what_its_blocks_add() -> None:
     assert found.z_0_share == pytest.approx([16 / 80] * 2)
 
 
-def test_with_plain_joins_the_shares_make_one() -> None:
+def test_with_plain_joins_the_shares_add_up_to_one() -> None:
     found = step_contribution(create_model("test_steps_deit"), torch.randn(2, 3, 32, 32))
     assert found.z_0_share[0] + sum(found.share) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_stages_are_told_apart() -> None:
+def test_stages_are_labelled() -> None:
     found = step_contribution(create_model("test_steps_swin"), torch.randn(1, 3, 32, 32))
     assert found.steps[0] == "stage 1, step 1"
     assert found.steps[-1] == "stage 4, step 3"
 
 
-def test_a_foreign_stack_is_one_step() -> None:
+def test_a_stack_of_another_library_is_one_step() -> None:
     model = Foreign()
     found = step_contribution(model, torch.randn(1, 2, 8), blocks=model.layers)
     assert found.steps == ["stage 1, step 1", "stage 2, step 1"]
@@ -51,14 +51,16 @@ def test_the_rank_counts_equal_directions() -> None:
     assert float(effective_rank(z, -1)) == pytest.approx(3.0)
 
 
-def test_the_rank_is_the_same_seen_from_either_side() -> None:
+def test_the_rank_is_the_same_for_few_and_for_many_positions() -> None:
     z = torch.randn(5, 9)
     squares = torch.linalg.svdvals((z - z.mean(0)).double()).square()
     shares = squares / squares.sum()
-    assert float(effective_rank(z, -1)) == pytest.approx(float(torch.exp(-(shares * shares.log())[shares > 0].sum())), rel=1e-6)
+    assert float(effective_rank(z, -1)) == pytest.approx(
+        float(torch.exp(-(shares * shares.log())[shares > 0].sum())), rel=1e-6
+    )
 
 
-def test_a_state_that_is_the_same_everywhere_has_one_direction() -> None:
+def test_a_constant_state_has_rank_one() -> None:
     assert float(effective_rank(torch.ones(4, 6), -1)) == 1.0
 
 
@@ -66,7 +68,7 @@ def test_a_state_that_is_not_finite_has_no_rank() -> None:
     assert math.isnan(float(effective_rank(torch.full((4, 6), math.nan), -1)))
 
 
-def test_the_rank_follows_the_channels_wherever_they_are() -> None:
+def test_the_rank_is_the_same_for_any_channel_dimension() -> None:
     net = StepsNet([Stack([Scale(1.0)]), Stack([Scale(3.0)])], [2, 4], channel_dim=1)
     found = width_use(net, torch.randn(2, 4, 3, 3))
     assert found.width == [4, 4]
@@ -80,7 +82,7 @@ def test_few_positions_limit_the_rank() -> None:
 
 
 @pytest.mark.parametrize("name", PICTURE_MODELS)
-def test_our_models_are_measured_and_left_as_they_were(name: str) -> None:
+def test_models_of_the_package_are_measured_and_left_unchanged(name: str) -> None:
     model = create_model(name).train()
     x = torch.randn(2, 3, 32, 32)
     ranks = width_use(model, x).rank

@@ -19,8 +19,7 @@ from stepsnet.errors import UsageError
 from stepsnet.macro import Join, Stack, StepsNet
 from stepsnet.research.joins import GainJoin
 
-TRAIN_WELL = ("test_deit", "test_steps_deit", "test_resnet", "test_steps_resnet", "test_swin", "test_steps_swin", "test_transformer",
-           "test_steps_transformer")  # fmt: skip
+TRAIN_WELL = [f"test_{steps}{family}" for family in ("deit", "resnet", "swin", "transformer") for steps in ("", "steps_")]
 
 MATCHED = {"plan": "3", "join": "matched"}
 
@@ -52,7 +51,9 @@ def named(diagnosis: Diagnosis) -> dict[str, str]:
 @pytest.mark.parametrize("name", TRAIN_WELL)
 def test_a_registered_model_has_no_findings_as_initialised(name: str) -> None:
     model = stepsnet.create_model(name)
-    inputs = torch.randn(2, *model.input_size) if len(model.input_size) == 3 else torch.randint(10, (2, *model.input_size))
+    inputs = (
+        torch.randn(2, *model.input_size) if len(model.input_size) == 3 else torch.randint(10, (2, *model.input_size))
+    )
     found = diagnose(model, inputs, trained=False)
     assert found.healthy
     assert named(found) == {}
@@ -92,11 +93,16 @@ def test_vanishing_gradients_are_found() -> None:
 
 
 def test_exploding_gradients_are_found() -> None:
-    assert named(diagnose(network(Block(16, keep=3.0, scale=1e-3) for _ in range(12)), x()))["gradients-explode"] == "severe"
+    assert (
+        named(diagnose(network(Block(16, keep=3.0, scale=1e-3) for _ in range(12)), x()))["gradients-explode"]
+        == "severe"
+    )
 
 
 @pytest.mark.parametrize(("clip", "change"), [(0.0, {"clip": "1.0"}), (1.0, {"lr": ""})])
-def test_clipping_is_advised_only_to_runs_without_it(clip: float, change: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clipping_is_advised_only_to_runs_without_it(
+    clip: float, change: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rules, "_layerscale", lambda traits: {})  # as if the branches had scales already
     found = diagnose(network(Block(16, keep=3.0, scale=1e-3) for _ in range(12)), x(), clip=clip)
     finding = next(each for each in found.findings if each.name == "gradients-explode")
@@ -148,7 +154,9 @@ def test_matched_joins_are_advised_only_to_models_without_them(join: str) -> Non
 def test_layerscale_is_advised_only_to_models_without_branch_scales(residual: str) -> None:
     model = stepsnet.create_model("test_steps_deit", residual=residual)
     for name, parameter in model.named_parameters():
-        nn.init.constant_(parameter, 1e3) if name.endswith("scale") else parameter.data.mul_(40 if "blocks" in name else 1)
+        nn.init.constant_(parameter, 1e3) if name.endswith("scale") else parameter.data.mul_(
+            40 if "blocks" in name else 1
+        )
     found = diagnose(model, torch.randn(2, *model.input_size))
     large = [each for each in found.findings if each.name in ("state-replaced", "shortcut-degrades")]
     assert large
@@ -200,7 +208,9 @@ def test_the_start_of_scales_without_a_known_attribute_is_unknown() -> None:
         ("test_resnet", {"plan": "8x1; 16x1; 32x7; 64x2"}, MATCHED | {"embed_dim": "8", "depths": "[1, 1, 7, 2]"}),
     ],
 )
-def test_a_model_is_cut_into_steps_at_its_own_sizes_if_they_fit(name: str, options: dict[str, Any], cut: dict[str, str]) -> None:
+def test_a_model_is_cut_into_steps_at_its_own_sizes_if_they_fit(
+    name: str, options: dict[str, Any], cut: dict[str, str]
+) -> None:
     model = stepsnet.create_model(name, **options)
     before = torch.get_rng_state()
     assert traits_of(model).cut == cut
@@ -241,7 +251,9 @@ def test_blocks_that_do_little_each_and_much_together_could_not_be_removed() -> 
         def forward(self, x: Tensor) -> Tensor:
             return x + 0.009 * x.detach().abs().mean() + 0 * super().forward(x)
 
-    found = diagnose(nn.Sequential(nn.Linear(6, 16), *(Shift(16) for _ in range(20)), nn.Linear(16, 4)), x(), trained=True)
+    found = diagnose(
+        nn.Sequential(nn.Linear(6, 16), *(Shift(16) for _ in range(20)), nn.Linear(16, 4)), x(), trained=True
+    )
     finding = next(each for each in found.findings if each.name == "depth-unused")
     assert len(found.measured.idle) == 20
     assert "needs them together" in finding.advice
@@ -352,7 +364,11 @@ def test_the_model_is_left_as_it_was() -> None:
 
 
 def test_the_most_severe_finding_is_first_and_the_result_becomes_json() -> None:
-    found = diagnose(network([*(Block(16, scale=20.0) for _ in range(30)), *(Block(16, scale=1e-4) for _ in range(30))]), x(), trained=True)
+    found = diagnose(
+        network([*(Block(16, scale=20.0) for _ in range(30)), *(Block(16, scale=1e-4) for _ in range(30))]),
+        x(),
+        trained=True,
+    )
     severities = [finding.severity for finding in found.findings]
     assert severities == sorted(severities, key=("severe", "warning", "note").index)
     assert len(set(severities)) > 1

@@ -48,7 +48,9 @@ def test_curves_and_their_findings(metrics: list[dict[str, Any]], expected: dict
 
 
 def test_a_finding_names_the_step() -> None:
-    (found,) = check_curves(lines(lambda step: None if step == 77 else falling(step)), (), (), clip=1.0, traits=Traits())
+    (found,) = check_curves(
+        lines(lambda step: None if step == 77 else falling(step)), (), (), clip=1.0, traits=Traits()
+    )
     assert "first at step 77" in found.what
 
 
@@ -76,7 +78,9 @@ def test_an_earlier_low_gamma_in_a_shallow_network_is_a_note() -> None:
     assert found.severity == "note"
 
 
-@pytest.mark.parametrize(("steps", "words"), [((120,), "spikes once, to 40 times"), ((120, 180), "spikes 2 times, to 40 times")])
+@pytest.mark.parametrize(
+    ("steps", "words"), [((120,), "spikes once, to 40 times"), ((120, 180), "spikes 2 times, to 40 times")]
+)
 def test_spikes_are_counted_in_words(steps: tuple[int, ...], words: str) -> None:
     metrics = lines(falling, lambda step: 40.0 if step in steps else 1.0)
     (found,) = check_curves(metrics, (), (), clip=1.0, traits=Traits())

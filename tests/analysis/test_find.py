@@ -1,4 +1,4 @@
-"""The residual blocks of models that know nothing of this package, found exactly."""
+"""The residual blocks of other libraries' models are found exactly."""
 
 from __future__ import annotations
 
@@ -25,17 +25,31 @@ def timm_model(name: str, **options: Any) -> nn.Module:
 TIMM: dict[str, tuple[dict[str, Any], dict[str, list[int]], str, int]] = {
     # options, {list: positions of the blocks in it}, their type, where their channels are
     "vit_tiny_patch16_224": ({"img_size": 32, "depth": 3, "embed_dim": 24}, {"blocks": [0, 1, 2]}, "Block", -1),
-    "deit_tiny_distilled_patch16_224": ({"img_size": 32, "depth": 3, "embed_dim": 24}, {"blocks": [0, 1, 2]}, "Block", -1),
+    "deit_tiny_distilled_patch16_224": (
+        {"img_size": 32, "depth": 3, "embed_dim": 24},
+        {"blocks": [0, 1, 2]},
+        "Block",
+        -1,
+    ),
     "swin_tiny_patch4_window7_224": (
         {"img_size": 32, "window_size": 4, "embed_dim": 12, "depths": (2, 3), "num_heads": (2, 2)},
-        {"layers.0.blocks": [0, 1], "layers.1.blocks": [0, 1, 2]}, "SwinTransformerBlock", -1,
+        {"layers.0.blocks": [0, 1], "layers.1.blocks": [0, 1, 2]},
+        "SwinTransformerBlock",
+        -1,
     ),
     "convnext_atto": (
         {"dims": (8, 12, 16, 20), "depths": (2, 1, 3, 2)},
-        {"stages.0.blocks": [0, 1], "stages.1.blocks": [0], "stages.2.blocks": [0, 1, 2], "stages.3.blocks": [0, 1]}, "ConvNeXtBlock", 1,
+        {"stages.0.blocks": [0, 1], "stages.1.blocks": [0], "stages.2.blocks": [0, 1, 2], "stages.3.blocks": [0, 1]},
+        "ConvNeXtBlock",
+        1,
     ),
     "resnet18": ({}, {"layer1": [0, 1], "layer2": [1], "layer3": [1], "layer4": [1]}, "BasicBlock", 1),
-    "resnet50": ({}, {"layer1": [1, 2], "layer2": [1, 2, 3], "layer3": [1, 2, 3, 4, 5], "layer4": [1, 2]}, "Bottleneck", 1),
+    "resnet50": (
+        {},
+        {"layer1": [1, 2], "layer2": [1, 2, 3], "layer3": [1, 2, 3, 4, 5], "layer4": [1, 2]},
+        "Bottleneck",
+        1,
+    ),
 }
 
 
@@ -47,7 +61,9 @@ def test_blocks_of_timm(name: str, looking: str) -> None:
         model = timm_model(name, **options)
         inputs = (torch.empty(PICTURES),) if looking == "pass" else ()
     found = find_blocks(model, *inputs)
-    assert [stack.blocks for stack in found] == [[model.get_submodule(f"{where}.{i}") for i in at] for where, at in expected.items()]
+    assert [stack.blocks for stack in found] == [
+        [model.get_submodule(f"{where}.{i}") for i in at] for where, at in expected.items()
+    ]
     assert {type(block).__name__ for stack in found for block in stack.blocks} == {kind}
     assert {stack.channel_dim for stack in found} == {channel_dim}
 
@@ -56,18 +72,27 @@ def transformers_model(kind: str) -> tuple[nn.Module, Tensor]:
     """A tiny one with three blocks, and an input for it."""
     import_torchvision()  # some of its modules import it
     transformers = pytest.importorskip("transformers")
-    small = {"num_hidden_layers": 3, "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "image_size": 32}
+    small = {
+        "num_hidden_layers": 3,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_attention_heads": 2,
+        "image_size": 32,
+    }
     if kind != "vit":
         small |= {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "num_key_value_heads": 2}
     if kind == "mixtral":
         small |= {"num_local_experts": 3}
     config = transformers.AutoConfig.for_model(kind, **small)
-    return transformers.AutoModel.from_config(config), torch.zeros(PICTURES) if kind == "vit" else torch.zeros(2, 7, dtype=torch.long)
+    return transformers.AutoModel.from_config(config), torch.zeros(PICTURES) if kind == "vit" else torch.zeros(
+        2, 7, dtype=torch.long
+    )
 
 
 @pytest.mark.parametrize("looking", ["structure", "pass"])
 @pytest.mark.parametrize(
-    ("kind", "where"), [("gpt2", "h"), ("llama", "layers"), ("bert", "encoder.layer"), ("vit", "layers"), ("mixtral", "layers")]
+    ("kind", "where"),
+    [("gpt2", "h"), ("llama", "layers"), ("bert", "encoder.layer"), ("vit", "layers"), ("mixtral", "layers")],
 )
 def test_blocks_of_transformers(kind: str, where: str, looking: str) -> None:
     model, x = transformers_model(kind)
@@ -76,7 +101,7 @@ def test_blocks_of_transformers(kind: str, where: str, looking: str) -> None:
     assert len(found.blocks) == 3
 
 
-def test_our_networks_give_one_stack_a_stage() -> None:
+def test_a_stepsnet_has_one_stack_per_stage() -> None:
     model = stepsnet.create_model("test_steps_swin")
     found = find_blocks(model)
     assert [block for stack in found for block in stack.blocks] == model.blocks_in_order()
@@ -93,18 +118,18 @@ class Block(nn.Module):
         return x + y if y.shape == x.shape else y
 
 
-def test_own_blocks_between_other_layers() -> None:
+def test_custom_blocks_between_other_layers_are_found() -> None:
     model = nn.Sequential(nn.Linear(3, 8), *(Block(8) for _ in range(4)), nn.Linear(8, 2))
     (found,) = find_blocks(model)
     assert found == FoundStack("[1:5]", list(model)[1:5], -1)
 
 
-def test_equal_stages_are_looked_into() -> None:
+def test_equal_stages_are_searched() -> None:
     model = nn.Sequential(*(nn.Sequential(*(Block(8) for _ in range(3))) for _ in range(2)))
     assert [stack.name for stack in find_blocks(model)] == ["0", "1"]
 
 
-def test_a_pass_leaves_out_what_changes_the_shape() -> None:
+def test_blocks_that_change_the_shape_are_left_out() -> None:
     model = nn.Sequential(Block(8), Block(8), Block(8, 6), Block(6), Block(6))
     (first, second) = find_blocks(model, torch.ones(2, 8))
     assert first.blocks == [model[0], model[1]]
@@ -112,7 +137,7 @@ def test_a_pass_leaves_out_what_changes_the_shape() -> None:
     assert second.name == "[3:5]"
 
 
-def test_a_pass_leaves_the_model_as_it_was() -> None:
+def test_finding_blocks_leaves_the_model_unchanged() -> None:
     model = nn.Sequential(Block(8), Block(8))
     find_blocks(model, torch.ones(2, 8))
     assert model.training

@@ -1,4 +1,4 @@
-"""Residual stacks of other libraries, tiny and random: found, measured, left alone."""
+"""Residual stacks of other libraries, tiny and random: found and measured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ def timm_model(name: str, side: int, blocks: int, **options: Any) -> Case:
         import_torchvision()
         import timm
 
-        return timm.create_model(name, pretrained=False, num_classes=10, **options), torch.randn(2, 3, side, side), blocks
+        return (
+            timm.create_model(name, pretrained=False, num_classes=10, **options),
+            torch.randn(2, 3, side, side),
+            blocks,
+        )
 
     return make
 
@@ -31,7 +35,8 @@ def llama() -> tuple[nn.Module, Any, int]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=2,
+        num_key_value_heads=1,
     )  # fmt: skip
     return LlamaForCausalLM(config), torch.randint(0, 64, (2, 8)), 3
 
@@ -68,7 +73,9 @@ def own_list() -> tuple[nn.Module, Any, int]:
 
 SWIN = {"img_size": 56, "embed_dim": 24, "depths": (2, 2), "num_heads": (1, 2)}
 CASES = [
-    pytest.param(timm_model("vit_tiny_patch16_224", 32, 3, img_size=32, patch_size=8, embed_dim=24, depth=3), id="timm-vit"),
+    pytest.param(
+        timm_model("vit_tiny_patch16_224", 32, 3, img_size=32, patch_size=8, embed_dim=24, depth=3), id="timm-vit"
+    ),
     pytest.param(timm_model("swin_tiny_patch4_window7_224", 56, 4, **SWIN), id="timm-swin"),
     pytest.param(timm_model("convnext_atto", 32, 8, depths=(2, 2, 2, 2), dims=(8, 16, 24, 32)), id="timm-convnext"),
     pytest.param(timm_model("resnet34", 32, 12, layers=(4, 4, 4, 4), channels=(8, 16, 24, 32)), id="timm-resnet"),
@@ -79,7 +86,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_block_has_its_numbers(case: Case) -> None:
+def test_every_block_is_measured(case: Case) -> None:
     model, x, blocks = case()
     model.train()
     ratio, flow = shortcut_ratio(model, x), gradient_flow(model, x, probes=1)

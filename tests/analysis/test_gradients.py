@@ -1,4 +1,4 @@
-"""Gradient flow against what is known by hand, and against reverse mode."""
+"""Gradient flow against values computed by hand, and against forward mode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def total(output: Tensor) -> Tensor:
     return output.sum()
 
 
-def test_where_branches_are_constant_the_gradient_is_gamma() -> None:
+def test_with_constant_branches_the_gradient_is_gamma() -> None:
     net = constant_branches()
     x = torch.randn(3, 5, 6)
     found = gradient_flow(net, x, loss=total, probes=1)
@@ -34,7 +34,7 @@ def test_where_branches_are_constant_the_gradient_is_gamma() -> None:
     assert found.dz[-1] < 0.8
 
 
-def test_what_a_normalisation_removes_is_no_gradient() -> None:
+def test_directions_removed_by_normalisation_do_not_count() -> None:
     net = StepsNet([Stack([Scale(2.0), Scale(4.0)])], [6])
     assert gradient_flow(net, torch.randn(3, 5, 6), loss=total).dz == pytest.approx([1.0, 1.0])
 
@@ -42,26 +42,30 @@ def test_what_a_normalisation_removes_is_no_gradient() -> None:
 def test_the_gain_is_that_of_the_jacobian() -> None:
     net = StepsNet([Stack([Linear(6)])], [6]).double()
     x = torch.randn(1, 1, 6, dtype=torch.float64)
-    found = gradient_flow(net, x.repeat(1, 2000, 1), loss=total, probes=2)  # the same position often: as many directions
+    found = gradient_flow(
+        net, x.repeat(1, 2000, 1), loss=total, probes=2
+    )  # the same position often: as many directions
 
     def normalised(z: Tensor) -> Tensor:
         return (z - z.mean()) / z.std(correction=0)
 
     z_0, sigma_0 = x.flatten(), x.std(correction=0)
-    jacobian = torch.autograd.functional.jacobian(lambda z_hat: normalised(net(x.mean() + sigma_0 * z_hat)), normalised(z_0))
+    jacobian = torch.autograd.functional.jacobian(
+        lambda z_hat: normalised(net(x.mean() + sigma_0 * z_hat)), normalised(z_0)
+    )
     gain = _tangent_gain(jacobian, normalised(z_0))
     assert found.gain == pytest.approx([gain], rel=0.03)
 
 
 def _tangent_gain(jacobian: Tensor, z_hat: Tensor) -> float:
-    """Root mean square of ‖Jv‖/‖v‖ over directions without mean and perpendicular to ẑ_0: the norm of J there, by their number."""
+    """Root mean square of ‖Jv‖/‖v‖ over directions of mean 0, perpendicular to ẑ_0: the norm of J over their number."""
     removed = torch.stack((torch.ones_like(z_hat), z_hat)).T
     basis = torch.linalg.qr(torch.cat((removed, torch.randn(6, 4, dtype=torch.float64)), dim=1))[0][:, 2:]
     return float((jacobian @ basis).norm() / 4**0.5)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own forward mode uses it
-def test_reverse_mode_says_what_forward_mode_says() -> None:
+def test_reverse_mode_agrees_with_forward_mode() -> None:
     net = StepsNet([Stack([Linear(width), Tanh(width)]) for width in (6, 8)], [6, 8]).double().requires_grad_(False)
     x = torch.randn(3, 5, 8, dtype=torch.float64)
     v = _projected(torch.randn(x.shape, generator=probe_generator(5), dtype=torch.float64), x)
@@ -79,10 +83,13 @@ def _projected(v: Tensor, z: Tensor) -> Tensor:
     return v - z_hat * (v * z_hat).mean(-1, keepdim=True)
 
 
-def test_a_stop_of_the_gradient_counts() -> None:
+def test_stopped_gradients_count() -> None:
     """What enters by a matched join has a factor without gradient; with gradient the flow is another one."""
     x = torch.randn(3, 5, 8)
-    flows = [gradient_flow(StepsNet([Stack([Scale(3.0)]), Stack([Scale(1.0)])], [6, 8], join=join), x, loss=total) for join in JOINS]
+    flows = [
+        gradient_flow(StepsNet([Stack([Scale(3.0)]), Stack([Scale(1.0)])], [6, 8], join=join), x, loss=total)
+        for join in JOINS
+    ]
     assert flows[0].gamma == pytest.approx(flows[1].gamma)
     assert flows[0].dz[1] != pytest.approx(flows[1].dz[1], rel=1e-3)
 
@@ -109,31 +116,33 @@ def test_norms_are_those_of_a_backward_pass() -> None:
     model(x).square().mean().backward()
 
     def norm(module: nn.Module) -> float:
-        return math.sqrt(sum(float(parameter.grad.square().sum()) for parameter in module.parameters() if parameter.grad is not None))
+        return math.sqrt(
+            sum(float(parameter.grad.square().sum()) for parameter in module.parameters() if parameter.grad is not None)
+        )
 
     assert found.block_norms == pytest.approx([norm(block) for block in model.blocks_in_order()], rel=1e-4)
     assert found.step_norms == pytest.approx([norm(step) for step in model.nets()[0].steps], rel=1e-4)
     assert found.steps == ["step 1", "step 2", "step 3"]
 
 
-def test_waiting_slices_belong_to_the_gradient_of_the_state() -> None:
+def test_channels_that_join_later_count_in_the_gradient_of_the_state() -> None:
     net = StepsNet([Stack([Scale(3.0)]), Stack([Scale(2.0)])], [4, 6])
     found = gradient_flow(net, torch.randn(1, 1, 6), loss=total)
     assert found.activation_norms == pytest.approx([math.sqrt(6 * 2.0**2), math.sqrt(6)])
 
 
-def test_channels_that_are_done_belong_to_it_too() -> None:
+def test_finished_channels_count_in_the_gradient_of_the_state() -> None:
     net = ReverseStepsNet([Stack([Scale(2.0)]), Stack([Scale(5.0)])], [6, 4])
     found = gradient_flow(net, torch.randn(1, 1, 6), loss=total)
     assert found.activation_norms == pytest.approx([math.sqrt(4 * 5.0**2 + 2), math.sqrt(6)])
 
 
-def test_the_shortcut_of_a_reverse_network_is_followed_along_its_channels() -> None:
+def test_the_shortcut_of_a_reverse_network_follows_its_channels() -> None:
     net = ReverseStepsNet([Stack([Scale(1.0)]), Stack([Scale(1.0)])], [6, 4])
     assert gradient_flow(net, torch.randn(2, 3, 6), loss=total).dz == pytest.approx([1.0, 1.0])
 
 
-def test_a_module_list_of_your_own_has_a_flow() -> None:
+def test_a_custom_module_list_can_be_measured() -> None:
     model = Foreign()
     found = gradient_flow(model, torch.randn(2, 3, 8), blocks=model.layers, loss=total)
     assert found.dz == pytest.approx([1.0] * 4)
@@ -147,7 +156,7 @@ def test_the_same_seed_is_the_same_result() -> None:
     assert gradient_flow(model, ids, probes=1, seed=3) == gradient_flow(model, ids, probes=1, seed=3)
 
 
-def test_the_loss_without_a_loss_is_a_guess_among_classes() -> None:
+def test_the_default_loss_is_that_of_random_classes() -> None:
     assert float(random_class_loss(torch.zeros(3, 5, 10))) == pytest.approx(math.log(10))
     assert float(random_class_loss(torch.tensor(1.5))) == 1.5
 
@@ -157,7 +166,7 @@ def test_a_loss_that_is_no_scalar_is_refused() -> None:
         gradient_flow(constant_branches(), torch.randn(1, 6), loss=lambda output: output)
 
 
-def test_no_trace_is_left() -> None:
+def test_the_model_is_left_unchanged() -> None:
     model = create_model("test_steps_resnet").train()
     before: dict[str, Any] = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     frozen = next(model.parameters()).requires_grad_(False)
@@ -168,7 +177,7 @@ def test_no_trace_is_left() -> None:
     assert no_hooks(model)
 
 
-def test_pytorchs_own_transformer_layers_have_a_flow() -> None:
+def test_transformer_layers_of_pytorch_can_be_measured() -> None:
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     found = gradient_flow(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), torch.randn(2, 5, 16), probes=1)
     assert len(found.dz) == 2

@@ -1,4 +1,4 @@
-"""Channels masked and blocks left out, on networks where it can be followed by hand."""
+"""Masked channels and removed blocks, on networks whose metric is known by hand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_first_or_the_last_channels_are_zeroed() -> None:
     assert found.fast == pytest.approx([12 / 8, 11 / 8, 8 / 8])
 
 
-def test_batches_weigh_by_their_count() -> None:
+def test_batches_are_weighted_by_their_count() -> None:
     net = StepsNet([Stack([Scale(1.0)]), Stack([Scale(1.0)])], [1, 2])
     batches = iter([torch.ones(1, 2), torch.zeros(3, 2)])  # an iterator serves every row all the same
     found = mask_paths(net, batches, mean_output, [1])
@@ -49,32 +49,35 @@ def test_a_very_narrow_path_has_fewer_sizes() -> None:
     assert mask_paths(net, [torch.ones(1, 8)], mean_output).sizes == [0, 1, 2, 3]
 
 
-def test_channels_of_maps_are_zeroed_where_they_are() -> None:
+def test_channels_of_feature_maps_are_zeroed() -> None:
     net = StepsNet([Stack([Scale(1.0)]), Stack([Scale(1.0)])], [2, 4], channel_dim=1)
     assert mask_paths(net, [torch.ones(1, 4, 3, 3)], mean_output, [1]).slow == pytest.approx([1.0, 0.75])
 
 
-def test_the_reverse_network_has_paths_too() -> None:
+def test_a_reverse_network_has_paths() -> None:
     net = ReverseStepsNet([Stack([Scale(1.0)]), Stack([Scale(2.0)])], [6, 4])
     assert mask_paths(net, [torch.ones(1, 6)], mean_output, [1]).slow == pytest.approx([10 / 6, 8 / 6])
 
 
 @pytest.mark.parametrize("sizes", [[0], [5], [-1]])
-def test_sizes_that_are_no_part_of_both_paths_are_refused(sizes: list[int]) -> None:
+def test_sizes_beyond_the_narrower_path_are_refused(sizes: list[int]) -> None:
     net = StepsNet([Stack([Scale(2.0)]), Stack([Scale(1.0)])], [4, 8])
     with pytest.raises(UsageError, match="must be from 1 to 4"):
         mask_paths(net, [torch.ones(1, 8)], mean_output, sizes)
 
 
 def table_7() -> StepsNet:
-    return StepsNet([Stack([Linear(width) for _ in range(depth)]) for width, depth in ((192, 12), (272, 6), (384, 6))], [192, 272, 384])
+    return StepsNet(
+        [Stack([Linear(width) for _ in range(depth)]) for width, depth in ((192, 12), (272, 6), (384, 6))],
+        [192, 272, 384],
+    )
 
 
 def test_steps_deit_small_loses_four_two_or_one_block() -> None:
     assert drop_blocks(table_7(), [torch.ones(1, 384)], mean_output).dropped == [0, 4, 2, 1]
 
 
-def test_a_block_that_is_dropped_passes_its_input_on() -> None:
+def test_a_dropped_block_returns_its_input() -> None:
     first, last = Linear(4), Linear(6)
     nn.init.eye_(first.a.weight)  # z + z
     nn.init.eye_(last.a.weight)
@@ -91,7 +94,7 @@ def logits_mean(model: nn.Module, batch: Any) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", ["test_steps_deit", "test_steps_swin", "test_steps_resnet", "test_steps_swinpp"])
-def test_our_models_work_and_are_left_as_they_were(name: str) -> None:
+def test_models_of_the_package_work_and_are_left_unchanged(name: str) -> None:
     model = create_model(name).train()
     batches = [torch.randn(2, 3, 32, 32)]
     masked, dropped = mask_paths(model, batches, logits_mean, [2]), drop_blocks(model, batches, logits_mean)

@@ -1,4 +1,4 @@
-"""γ recorded during a run, by a stand-in for the training loop's state."""
+"""γ recorded during a run, with a stand-in for the state of the training loop."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ def steps(folder: Path) -> list[int]:
     return [json.loads(line)["step"] for line in (folder / "gamma.jsonl").read_text().splitlines()]
 
 
-def test_start_every_and_end_are_recorded(tmp_path: Path) -> None:
+def test_the_first_every_nth_and_the_last_step_are_recorded(tmp_path: Path) -> None:
     train(GammaRecorder(every=4, share=1.0), State(tmp_path), until=10)
     assert steps(tmp_path) == [0, 4, 8, 10]
     line = json.loads((tmp_path / "gamma.jsonl").read_text().splitlines()[0])
     assert len(line["gamma"]) == 1
 
 
-def test_a_resume_cuts_the_file_in_one_instant(tmp_path: Path) -> None:
+def test_a_resume_truncates_the_file_atomically(tmp_path: Path) -> None:
     train(GammaRecorder(every=2, share=1.0), State(tmp_path), until=8)
     whole = (tmp_path / "gamma.jsonl").read_text()
-    with (tmp_path / "gamma.jsonl").open() as reader:  # as a kill would, it sees the old file or the new one, none half-written
+    with (tmp_path / "gamma.jsonl").open() as reader:  # sees the old file or the new one, never a part
         recorder = GammaRecorder(every=2, share=1.0)
         recorder.on_start(State(tmp_path, step=4))
         assert reader.read() in (whole, "".join(whole.splitlines(keepends=True)[:3]))
@@ -102,7 +102,7 @@ def test_each_step_is_written_once_after_a_resume(tmp_path: Path) -> None:
     assert steps(tmp_path) == [0, 2, 4, 6, 8, 10]
 
 
-def test_looking_gives_way_when_it_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_skipped_when_they_take_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(1000))  # every question about the time takes a second: looking takes half of the run
     monkeypatch.setattr("time.perf_counter", lambda: float(next(clock)))
     train(GammaRecorder(every=1, share=0.1), State(tmp_path, total_steps=30), until=30)
@@ -111,13 +111,13 @@ def test_looking_gives_way_when_it_takes_too_long(tmp_path: Path, monkeypatch: p
     assert len(steps(tmp_path)) < 8
 
 
-def test_a_network_that_is_not_finite_still_gives_json(tmp_path: Path) -> None:
+def test_a_network_that_is_not_finite_gives_json(tmp_path: Path) -> None:
     state = State(tmp_path)
     nn.init.constant_(state.model.steps[0].blocks[0].weight, float("nan"))  # type: ignore[union-attr, index]
     train(GammaRecorder(), state, until=1)
     assert json.loads((tmp_path / "gamma.jsonl").read_text().splitlines()[0])["gamma"] == [None]
 
 
-def test_a_model_without_steps_trains_unwatched(tmp_path: Path) -> None:
+def test_a_model_without_steps_is_not_recorded(tmp_path: Path) -> None:
     train(GammaRecorder(), State(tmp_path, model=nn.Linear(4, 4)), until=10)
     assert not (tmp_path / "gamma.jsonl").exists()

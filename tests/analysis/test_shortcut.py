@@ -40,7 +40,7 @@ def test_one_step_is_the_ratio_of_deviations() -> None:
     assert found.mean == pytest.approx(0.375)
 
 
-def test_waiting_slices_belong_to_the_state() -> None:
+def test_channels_that_join_later_are_part_of_the_state() -> None:
     x = torch.randn(2, 7, 6)
     net = StepsNet([Stack([Scale(3.0)]), Stack([Scale(2.0)])], [4, 6])
     waiting = torch.cat((3 * x[..., :4], x[..., 4:]), dim=-1)
@@ -48,7 +48,7 @@ def test_waiting_slices_belong_to_the_state() -> None:
     assert shortcut_ratio(net, x).gamma == pytest.approx([ratio(x, waiting), ratio(x, done)])
 
 
-def test_slices_waiting_for_a_matched_join_are_still_raw() -> None:
+def test_channels_before_a_matched_join_are_unscaled() -> None:
     x = torch.randn(2, 7, 6)
     nets = [StepsNet([Stack([Scale(3.0)]), Stack([Scale(1.0)])], [4, 6], join=join) for join in ("plain", "matched")]
     plain, matched = (shortcut_ratio(net, x) for net in nets)
@@ -56,14 +56,14 @@ def test_slices_waiting_for_a_matched_join_are_still_raw() -> None:
     assert plain.gamma[1] > matched.gamma[1]
 
 
-def test_channels_may_lie_anywhere() -> None:
+def test_channels_may_be_in_any_dimension() -> None:
     x = torch.randn(2, 6, 4, 4)
     waiting = torch.cat((3 * x[:, :4], x[:, 4:]), dim=1)
     found = shortcut_ratio(StepsNet([Stack([Scale(3.0)]), Stack([])], [4, 6], channel_dim=1), x)
     assert found.gamma == pytest.approx([ratio(x, waiting, 1)])
 
 
-def test_the_reverse_state_keeps_the_channels_that_are_done() -> None:
+def test_the_reverse_state_keeps_finished_channels() -> None:
     x = torch.randn(2, 7, 6)
     net = ReverseStepsNet([Stack([Scale(2.0)]), Stack([Scale(5.0)])], [6, 4])
     last = torch.cat((10 * x[..., :4], 2 * x[..., 4:]), dim=-1)
@@ -76,14 +76,14 @@ def test_the_reverse_state_has_each_channel_where_z_0_has_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["test_steps_deit", "test_steps_swin", "test_steps_resnet", "test_deit"])
-def test_every_block_of_our_models_has_a_number(name: str) -> None:
+def test_every_block_of_the_packages_models_has_a_gamma(name: str) -> None:
     model = make(name)
     gamma = shortcut_ratio(model, torch.randn(2, 3, 32, 32)).gamma
     assert len(gamma) == len(model.blocks_in_order())
     assert all(0 < value < math.inf for value in gamma)
 
 
-def test_each_stage_has_a_start_of_its_own() -> None:
+def test_each_stage_has_its_own_start() -> None:
     model = make("test_swin")
     found = shortcut_ratio(model, torch.randn(1, 3, 32, 32))
     stages = [plan.blocks for plan in model.plans]
@@ -96,22 +96,24 @@ def test_a_language_model_takes_ids() -> None:
     assert len(gamma) == 8
 
 
-def test_a_foreign_network_names_its_blocks() -> None:
+def test_blocks_of_another_library_can_be_given() -> None:
     model = Foreign()
-    assert shortcut_ratio(model, torch.randn(2, 3, 8), blocks=model.layers).gamma == pytest.approx([0.5, 0.25, 0.5, 0.25])
+    assert shortcut_ratio(model, torch.randn(2, 3, 8), blocks=model.layers).gamma == pytest.approx(
+        [0.5, 0.25, 0.5, 0.25]
+    )
 
 
-def test_a_block_that_changes_the_shape_begins_a_stage() -> None:
+def test_a_block_that_changes_the_shape_starts_a_stage() -> None:
     model = nn.Sequential(nn.Linear(4, 8), Scale(2.0))
     assert shortcut_ratio(model, torch.randn(3, 4), blocks=model).gamma == pytest.approx([1.0, 0.5])
 
 
-def test_a_network_without_steps_must_name_its_blocks() -> None:
+def test_a_network_without_blocks_is_refused() -> None:
     with pytest.raises(UsageError, match="blocks="):
         shortcut_ratio(nn.Linear(2, 2), torch.randn(1, 2))
 
 
-def test_no_trace_is_left() -> None:
+def test_the_model_is_left_unchanged() -> None:
     model = create_model("test_steps_resnet")
     model.train()
     frozen = next(module for module in model.modules() if isinstance(module, nn.BatchNorm2d)).eval()
@@ -123,13 +125,13 @@ def test_no_trace_is_left() -> None:
     assert no_hooks(model)
 
 
-def test_dead_positions_do_not_count() -> None:
+def test_positions_with_equal_channels_do_not_count() -> None:
     x = torch.randn(1, 3, 4)
     x[0, 1] = 0
     assert shortcut_ratio(StepsNet([Stack([Scale(2.0)])], [4]), x).gamma == pytest.approx([0.5])
 
 
-def test_the_weights_of_eq_2_put_the_normalised_state_together() -> None:
+def test_the_weights_of_eq_2_give_the_normalised_state() -> None:
     x = torch.randn(1, 1, 8, dtype=torch.float64)  # one position, so that no mean hides anything
     net = StepsNet([Stack([Linear(8), Linear(8)])], [8]).double()
     z = net(x).detach()
@@ -149,7 +151,7 @@ def test_a_branch_is_what_one_block_adds() -> None:
     assert found.residual_sigma[1] == pytest.approx(float(sigma(first + second)))
 
 
-def test_the_join_belongs_to_no_branch() -> None:
+def test_the_join_is_part_of_no_branch() -> None:
     net = StepsNet([Stack([Scale(3.0)]), Stack([Scale(1.0)])], [4, 6], join="matched")
     assert shortcut_ratio(net, torch.randn(2, 3, 6)).branch_sigma[1] == pytest.approx(0.0)
 
@@ -162,20 +164,22 @@ def test_the_cosine_is_that_of_the_whole_state() -> None:
     assert shortcut_ratio(net, x).cosine == pytest.approx([expected, expected])
 
 
-def test_any_block_may_serve_as_the_start() -> None:
+def test_any_block_can_be_the_start() -> None:
     net = StepsNet([Stack([Scale(2.0), Scale(2.0), Scale(4.0)])], [6])
     found = shortcut_ratio(net, torch.randn(3, 5, 6), start=1)
     assert found.gamma == pytest.approx([0.5, 0.125])
     assert found.block == [2, 3]
 
 
-def test_stages_after_the_start_begin_anew() -> None:
+def test_later_stages_have_their_own_start() -> None:
     model = Foreign()
-    assert shortcut_ratio(model, torch.randn(2, 3, 8), blocks=model.layers, start=1).gamma == pytest.approx([0.5, 0.5, 0.25])
+    assert shortcut_ratio(model, torch.randn(2, 3, 8), blocks=model.layers, start=1).gamma == pytest.approx(
+        [0.5, 0.5, 0.25]
+    )
 
 
 @pytest.mark.parametrize("start", [-1, 2, 3])
-def test_a_start_without_blocks_behind_it_is_refused(start: int) -> None:
+def test_a_start_without_later_blocks_is_refused(start: int) -> None:
     with pytest.raises(UsageError, match="start"):
         shortcut_ratio(StepsNet([Stack([Scale(2.0), Scale(2.0)])], [6]), torch.randn(1, 6), start=start)
 
@@ -188,7 +192,12 @@ class InPlace(nn.Module):
 @pytest.mark.parametrize("look", [shortcut_ratio, gradient_flow, diagnose])
 @pytest.mark.parametrize(
     ("blocks", "sentence"),
-    [("layers", "blocks is str 'layers'"), (["layers.0"], "blocks is list"), (Scale(1.0), "blocks is Scale"), ([], "blocks is empty")],
+    [
+        ("layers", "blocks is str 'layers'"),
+        (["layers.0"], "blocks is list"),
+        (Scale(1.0), "blocks is Scale"),
+        ([], "blocks is empty"),
+    ],
 )
 def test_blocks_that_are_no_modules_are_refused(look: Callable[..., object], blocks: Any, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
@@ -213,7 +222,7 @@ def test_blocks_that_are_not_called_are_refused() -> None:
         shortcut_ratio(nn.Sequential(Scale(2.0)), torch.randn(2, 8), blocks=[Scale(1.0)])
 
 
-def test_blocks_that_change_their_input_in_place_are_seen_rightly() -> None:
+def test_blocks_that_change_their_input_in_place_are_measured_correctly() -> None:
     model = nn.Sequential(InPlace(), InPlace())
     found = shortcut_ratio(model, torch.randn(3, 4), blocks=model)
     assert found.gamma == pytest.approx([0.5, 0.25])

@@ -18,27 +18,41 @@ from stepsnet.report.svg import COLORS, SERIES, STEPS, Axis, alike, binned, edge
 
 
 def lines_chart(
-    *lines: Line, y_range: tuple[float, ...] = (), log_x: bool = False, log_y: bool = False, reference: float | None = None, note: str = ""
+    *lines: Line,
+    y_range: tuple[float, ...] = (),
+    log_x: bool = False,
+    log_y: bool = False,
+    reference: float | None = None,
+    note: str = "",
 ) -> LineChart:
-    return LineChart(title="a < b", note=note, lines=lines, x_label="step", y_label="loss", y_range=y_range, log_x=log_x, log_y=log_y,
-                     reference=reference)  # fmt: skip
+    return LineChart(title="a < b", note=note, lines=lines, x_label="step", y_label="loss", y_range=y_range,
+                     log_x=log_x, log_y=log_y, reference=reference)  # fmt: skip
 
 
-def bars(values: list[float | None], spans: list[tuple[float, float] | None] | None = None, reference: float | None = None) -> BarChart:
+def bars(
+    values: list[float | None], spans: list[tuple[float, float] | None] | None = None, reference: float | None = None
+) -> BarChart:
     labels = [f"bar {index}" for index in range(len(values))]
-    return BarChart(title="bars", labels=labels, values=values, spans=spans or (), reference=reference, x_label="times as fast")
+    return BarChart(
+        title="bars", labels=labels, values=values, spans=spans or (), reference=reference, x_label="times as fast"
+    )
 
 
 def small_map() -> HeatMap:
     values: list[list[float | None]] = [[1.0, None, 0.5], [0.5, 0.0, 0.2]]
-    return HeatMap(title="map", note="join plain", values=values, x=[0, 10, 30], y=[1, 2], x_label="step", y_label="block",
-                   scale_label="γ", limits=(0.0, 1.0))  # fmt: skip
+    return HeatMap(title="map", note="join plain", values=values, x=[0, 10, 30], y=[1, 2], x_label="step",
+                   y_label="block", scale_label="γ", limits=(0.0, 1.0))  # fmt: skip
 
 
 def all_kinds() -> list[Chart]:
     lines = Line("<&>", [1, 2, 3], [0.5, None, 0.4], error=[0.1, 0.1, 0.1]), Line("b", [1], [3.0], STEPS, dashed=True)
     plans = [StepPlan.parse("16x4, 32x2"), StepPlan.parse("64x0")]
-    return [lines_chart(*lines), bars([1.5, None], [(1.0, 2.0), None]), small_map(), StackChart(title="stack", plans=plans)]
+    return [
+        lines_chart(*lines),
+        bars([1.5, None], [(1.0, 2.0), None]),
+        small_map(),
+        StackChart(title="stack", plans=plans),
+    ]
 
 
 def paths(chart: Chart) -> list[list[tuple[float, float]]]:
@@ -83,7 +97,9 @@ def test_every_colour_is_legible_on_its_background() -> None:
 
     for mode in (0, 1):
         paper = COLORS["paper"][mode]
-        assert all(contrast(COLORS[name][mode], paper) >= 4.5 for name in ("ink", "faint", "severe", "warning", "note", "good"))
+        assert all(
+            contrast(COLORS[name][mode], paper) >= 4.5 for name in ("ink", "faint", "severe", "warning", "note", "good")
+        )
         assert all(contrast(COLORS[name][mode], paper) >= 3.0 for name in SERIES)
 
 
@@ -111,7 +127,9 @@ def test_a_value_without_logarithm_leaves_a_gap() -> None:
 
 
 def test_powers_are_straight_on_logarithmic_axes() -> None:
-    ((first, middle, last),) = paths(lines_chart(Line("", [1, 10, 100], [1.0, 100.0, 10_000.0]), log_x=True, log_y=True))
+    ((first, middle, last),) = paths(
+        lines_chart(Line("", [1, 10, 100], [1.0, 100.0, 10_000.0]), log_x=True, log_y=True)
+    )
     assert middle[0] == pytest.approx((first[0] + last[0]) / 2, abs=0.2)
     assert middle[1] == pytest.approx((first[1] + last[1]) / 2, abs=0.2)
 
@@ -152,7 +170,7 @@ def test_errors_are_whiskers_of_their_length_and_part_of_the_range() -> None:
 
 
 def test_errors_of_a_long_line_are_a_band() -> None:
-    assert "fill-opacity=\"0.2\"" in lines_chart(Line("a", range(100), [1.0] * 100, error=[0.1] * 100)).element()
+    assert 'fill-opacity="0.2"' in lines_chart(Line("a", range(100), [1.0] * 100, error=[0.1] * 100)).element()
 
 
 def test_lines_without_a_colour_take_the_series_in_turn() -> None:
@@ -185,7 +203,9 @@ def test_whiskers_end_at_the_quartiles() -> None:
     chart = bars([1.0, 3.0], [(0.8, 1.7), (2.9, 3.1)])
     unit = (float(rects(chart)[1]["width"]) - float(rects(chart)[0]["width"])) / 2
     start = float(rects(chart)[0]["x"])
-    found = [(float(a), float(b)) for a, b in re.findall(r'd="M([\d.]+) [\d.]+v10m0 -5H([\d.]+)m0 -5v10"', chart.element())]
+    found = [
+        (float(a), float(b)) for a, b in re.findall(r'd="M([\d.]+) [\d.]+v10m0 -5H([\d.]+)m0 -5v10"', chart.element())
+    ]
     assert found[0] == pytest.approx((start + 0.8 * unit, start + 1.7 * unit), abs=0.2)
     assert "bar 0: 1.00, from 0.8 to 1.7" in chart.element()
 
@@ -220,11 +240,15 @@ def test_a_heat_map_has_a_colour_a_level_and_none_for_a_missing_value() -> None:
 
 def test_a_large_heat_map_is_averaged() -> None:
     values = [[1.0] * 1000] * 300
-    chart = HeatMap(title="", values=values, x=range(1000), y=range(300), x_label="", y_label="", scale_label="", limits=(0.0, 1.0))
+    chart = HeatMap(
+        title="", values=values, x=range(1000), y=range(300), x_label="", y_label="", scale_label="", limits=(0.0, 1.0)
+    )
     assert len(chart.element()) < 300_000
 
 
-@pytest.mark.parametrize(("low", "high", "expected"), [(0.0, 1.0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (3, 97, [20, 40, 60, 80])])
+@pytest.mark.parametrize(
+    ("low", "high", "expected"), [(0.0, 1.0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (3, 97, [20, 40, 60, 80])]
+)
 def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
     assert Axis(low, high).ticks(5) == pytest.approx(expected)
 
@@ -234,13 +258,16 @@ def test_ticks_of_whole_numbers_are_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "expected"), [(1.0, 5.0, [1, 1.5, 2, 3, 4, 5]), (1.0, 100.0, [1, 2, 5, 10, 20, 50, 100]), (1e-6, 1.0, [1e-6, 1e-5, 1e-4])]
+    ("low", "high", "expected"),
+    [(1.0, 5.0, [1, 1.5, 2, 3, 4, 5]), (1.0, 100.0, [1, 2, 5, 10, 20, 50, 100]), (1e-6, 1.0, [1e-6, 1e-5, 1e-4])],
 )
 def test_logarithmic_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
     assert Axis(low, high, log=True).ticks(5)[: len(expected)] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("value", "expected"), [(0.25, "0.25"), (12.0, "12"), (3000, "3,000"), (2e-6, "2e-06"), (0, "0"), (-1.5, "-1.5")])
+@pytest.mark.parametrize(
+    ("value", "expected"), [(0.25, "0.25"), (12.0, "12"), (3000, "3,000"), (2e-6, "2e-06"), (0, "0"), (-1.5, "-1.5")]
+)
 def test_numbers_are_short(value: float, expected: str) -> None:
     assert number(value) == expected
 

@@ -16,7 +16,14 @@ from stepsnet.report.run import early_line, run_report
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    config = {"recipe": "digits", "task": "classification", "model": "test_steps_deit", "seed": 3, "join": "matched", "plan": "16x4, 32x2"}
+    config = {
+        "recipe": "digits",
+        "task": "classification",
+        "model": "test_steps_deit",
+        "seed": 3,
+        "join": "matched",
+        "plan": "16x4, 32x2",
+    }
     write(tmp_path / "config.json", config)
     write(tmp_path / "environment.json", {"torch": "2.x", "note": "<b>&"})
     lines(tmp_path / "metrics.jsonl", [metrics(step) for step in range(1, 31)])
@@ -26,7 +33,15 @@ def run(tmp_path: Path) -> Path:
 
 
 def metrics(step: int) -> dict[str, Any]:
-    return {"step": step, "loss": 3 - step / 20, "lr": 1e-3, "grad_norm": 1.0, "seconds": 0.5, "data_seconds": 0.0, "images": 64}
+    return {
+        "step": step,
+        "loss": 3 - step / 20,
+        "lr": 1e-3,
+        "grad_norm": 1.0,
+        "seconds": 0.5,
+        "data_seconds": 0.0,
+        "images": 64,
+    }
 
 
 def write(path: Path, value: Any) -> None:
@@ -63,8 +78,21 @@ def test_the_page_is_well_formed_and_complete(run: Path) -> None:
     parser.feed(text)
     assert parser.open == []
     for expected in (
-        "digits: test_steps_deit", "plan 16x4, 32x2", "Loss", "Validation: top1", "γ over depth", ">step 0<", ">step 3<", ">step 30<",
-        "4 blocks", "images per second", "128", "Configuration", "Environment", "Unfinished, at step 30", "stepsnet resume",
+        "digits: test_steps_deit",
+        "plan 16x4, 32x2",
+        "Loss",
+        "Validation: top1",
+        "γ over depth",
+        ">step 0<",
+        ">step 3<",
+        ">step 30<",
+        "4 blocks",
+        "images per second",
+        "128",
+        "Configuration",
+        "Environment",
+        "Unfinished, at step 30",
+        "stepsnet resume",
     ):
         assert expected in text
 
@@ -117,7 +145,10 @@ def test_text_of_users_is_escaped(run: Path) -> None:
 
 
 def test_a_run_without_a_step_has_a_report(tmp_path: Path) -> None:
-    write(tmp_path / "config.json", {"task": "language", "model": "transformer_30m", "seed": 0, "join": "plain", "plan": 3})
+    write(
+        tmp_path / "config.json",
+        {"task": "language", "model": "transformer_30m", "seed": 0, "join": "plain", "plan": 3},
+    )
     assert "Unfinished, at step 0" in run_report(tmp_path).read_text()
 
 

@@ -44,7 +44,10 @@ def test_columns_that_do_not_fit_are_left_out_by_priority_and_named() -> None:
     assert "Left out" not in COUNTS.text(200)
     assert "Left out" not in COUNTS.text(120)
     assert COUNTS.text(80).splitlines()[-1] == "Left out to fit 80 columns: plan; throughput, images a second."
-    assert COUNTS.text(60).splitlines()[-2:] == ["Left out to fit 60 columns: plan; MACs; throughput, images a", "second."]
+    assert COUNTS.text(60).splitlines()[-2:] == [
+        "Left out to fit 60 columns: plan; MACs; throughput, images a",
+        "second.",
+    ]
 
 
 def test_of_equal_priority_the_rightmost_column_goes_first() -> None:
@@ -54,7 +57,9 @@ def test_of_equal_priority_the_rightmost_column_goes_first() -> None:
 
 
 def test_titles_wrap_before_texts_and_texts_before_columns_go() -> None:
-    table = Table((Column("m", "name"), Column("a long title"), Column("remark", "text")), [["x", "1", "one two three four five"]])
+    table = Table(
+        (Column("m", "name"), Column("a long title"), Column("remark", "text")), [["x", "1", "one two three four five"]]
+    )
     assert table.text().splitlines()[2] == "x             1  one two three four five"
     assert table.text(34).splitlines() == [
         "m  a long  remark", "    title", "─" * 34, "x       1  one two three four five"
@@ -63,7 +68,10 @@ def test_titles_wrap_before_texts_and_texts_before_columns_go() -> None:
 
 
 def test_what_always_stays_is_not_cut_even_where_it_is_too_wide() -> None:
-    table = Table((Column("model", "name"), Column("loss", priority=0), Column("time")), [["a_very_long_model_name", "3.14159", "2 s"]])
+    table = Table(
+        (Column("model", "name"), Column("loss", priority=0), Column("time")),
+        [["a_very_long_model_name", "3.14159", "2 s"]],
+    )
     lines = table.text(20).splitlines()
     assert lines[2] == "a_very_long_model_name  3.14159"
     assert " ".join(lines[3:]) == "Left out to fit 20 columns: time."
@@ -104,5 +112,5 @@ def test_a_row_of_another_length_is_refused() -> None:
 
 
 def test_the_table_needs_neither_torch_nor_rich() -> None:
-    code = "import sys, stepsnet.report.table; sys.exit(any(name in sys.modules for name in ('torch', 'rich', 'matplotlib')))"
+    code = "import sys, stepsnet.report.table; sys.exit(not {'torch', 'rich'}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
