@@ -73,3 +73,9 @@ class DataConfig:
             raise UsageError(f"{min(both)} is in both data.mask_values and data.void_values: a class cannot be void.")
         if not 0 < self.crop_pct <= 1:
             raise UsageError(f"data.crop_pct is {self.crop_pct}, but must be above 0 and at most 1.")
+
+
+def refuse_unused_root(config: DataConfig) -> None:
+    """Embedded data need no files, so a `root` would have no effect."""
+    if config.kind in EMBEDDED_KINDS and config.root:
+        raise UsageError(f"data.root={config.root} has no effect: data.kind={config.kind} needs no files.")

@@ -19,24 +19,24 @@ def make_task(
     if not 0 <= smoothing < 1:
         raise UsageError(f"smoothing is {smoothing}, but must be at least 0 and below 1.")
     if name == "classification":
-        from stepsnet.data.load import load_images
+        from stepsnet.data.images.readers import load_images
         from stepsnet.tasks.classification import Classification
 
         return Classification(load_images(data), data, augment, seed=seed, smoothing=smoothing)
     if name == "language":
-        from stepsnet.data.load import load_text
+        from stepsnet.data.text.corpora import load_text
         from stepsnet.tasks.language import Language
 
         return Language(load_text(data), data, seed=seed, smoothing=smoothing)
     if name == "detection":
-        from stepsnet.data.load import load_objects
+        from stepsnet.data.dense.coco import load_coco
         from stepsnet.tasks.detection import Detection
 
         heads = detect or DetectConfig()
-        return Detection(load_objects(data, masks=heads.masks), data, augment, heads, seed=seed)
+        return Detection(load_coco(data, masks=heads.masks), data, augment, heads, seed=seed)
     if name == "segmentation":
-        from stepsnet.data.load import load_masked
+        from stepsnet.data.dense.masks import load_mask_folder
         from stepsnet.tasks.segmentation import Segmentation
 
-        return Segmentation(load_masked(data), data, augment, segment or SegmentConfig(), seed=seed)
+        return Segmentation(load_mask_folder(data), data, augment, segment or SegmentConfig(), seed=seed)
     raise UsageError(f"there is no task {name!r}, but {', '.join(TASKS)}{nearest(name, TASKS)}.")

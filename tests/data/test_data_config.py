@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from stepsnet.data.config import IMAGE_KINDS, TEXT_KINDS, DataConfig
+from stepsnet.data.images import readers
 from stepsnet.data.images.augment import AugmentConfig
-from stepsnet.data.load import IMAGES, TEXTS, load_images, load_text
+from stepsnet.data.images.readers import load_images
+from stepsnet.data.text import corpora
+from stepsnet.data.text.corpora import load_text
 from stepsnet.errors import UsageError
 
 
@@ -42,7 +45,7 @@ def test_the_error_for_invalid_augmentation_names_the_key(changes: dict[str, Any
 
 
 def test_every_kind_has_a_reader() -> None:
-    assert (set(IMAGES), set(TEXTS)) == (set(IMAGE_KINDS), set(TEXT_KINDS))
+    assert (set(readers.READERS), set(corpora.READERS)) == (set(IMAGE_KINDS), set(TEXT_KINDS))
 
 
 @pytest.mark.parametrize(("kind", "load"), [("digits", load_images), ("python_docs", load_text)])

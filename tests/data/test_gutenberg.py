@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from stepsnet.data.config import DataConfig
-from stepsnet.data.load import load_text
-from stepsnet.data.text.corpora import GUTENBERG_OVERLAPS
+from stepsnet.data.text.corpora import GUTENBERG_OVERLAPS, load_text
 from stepsnet.data.text.windows import Text, TextStore
 from stepsnet.errors import UsageError
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from stepsnet.data.config import DataConfig
-from stepsnet.data.load import load_text
 from stepsnet.data.text import prepare as prepare_module
 from stepsnet.data.text import sources as sources_module
+from stepsnet.data.text.corpora import load_text
 from stepsnet.data.text.prepare import Request, UnitSample, prepare
 from stepsnet.data.text.sources import Piece, Unit, find_sources
 from stepsnet.data.text.tokens import Manifest, open_part, read_manifest

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from stepsnet.data.config import DataConfig
-from stepsnet.data.load import load_text
 from stepsnet.data.text import corpora
+from stepsnet.data.text.corpora import load_text
 from stepsnet.data.text.windows import TextStore
 from stepsnet.errors import UsageError
 

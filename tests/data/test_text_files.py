@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsnet.data.config import DataConfig
-from stepsnet.data.load import load_text
 from stepsnet.data.text import windows as text_module
+from stepsnet.data.text.corpora import load_text
 from stepsnet.data.text.windows import IGNORED, MappedTokens, Text, TextStore, TrainWindows, ValidWindows
 from stepsnet.errors import UsageError
 

@@ -10,6 +10,7 @@ import os
 import pickle
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stepsnet.data.config import DataConfig
+from stepsnet.data.config import DataConfig, refuse_unused_root
 from stepsnet.data.images.datasets import IMAGENET_MEAN, IMAGENET_STD, ArraySource, FileSource, LabelledImages
 from stepsnet.errors import UsageError
 from stepsnet.optional import require
@@ -265,3 +266,20 @@ def _idx_file(root: Path, name: str) -> Path:
     if not found:
         raise UsageError(f"there is no {name} or {name}.gz below {root}.")
     return found[0]
+
+
+READERS: dict[str, Callable[[DataConfig], LabelledImages]] = {
+    "image_folder": load_image_folder,
+    "tiny_imagenet": load_tiny_imagenet,
+    "cifar10": load_cifar10,
+    "fashion_mnist": load_fashion_mnist,
+    "digits": load_digits,
+}
+
+
+def load_images(config: DataConfig) -> LabelledImages:
+    """The image data set of `config`, checked; a UsageError says what is wrong with it."""
+    if config.kind not in READERS:
+        raise UsageError(f"data.kind={config.kind} is not an image data set; those are {', '.join(READERS)}.")
+    refuse_unused_root(config)
+    return READERS[config.kind](config)

@@ -1,4 +1,4 @@
-"""Two corpora: books of Project Gutenberg, and the documentation of the running Python, which needs no download."""
+"""Readers of text: books of Project Gutenberg, the documentation of the running Python, and `load_text` for any."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import importlib
 import sysconfig
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from stepsnet.data.config import DataConfig
-from stepsnet.data.text.windows import Text, TextStore, load_piece
+from stepsnet.data.config import DataConfig, refuse_unused_root
+from stepsnet.data.text.tokens import is_prepared, load_tokens
+from stepsnet.data.text.windows import Text, TextStore, load_piece, load_text_files
 from stepsnet.errors import UsageError
 
 GUTENBERG_FILES = {
@@ -124,3 +125,27 @@ def _topics() -> Iterator[tuple[str, list[str]]]:
         return
     for name in sorted(topics):
         yield f"topic {name}", [topics[name].strip()]
+
+
+READERS: dict[str, Callable[[DataConfig], Text]] = {
+    "text": load_text_files,
+    "tokens": load_tokens,
+    "gutenberg": load_gutenberg,
+    "python_docs": load_python_docs,
+}
+
+
+def load_text(config: DataConfig) -> Text:
+    """The text of `config`, checked. `kind="text"` takes text files, or a folder that `stepsnet prepare-text` wrote."""
+    if config.kind not in READERS:
+        raise UsageError(f"data.kind={config.kind} is not text; text is {', '.join(READERS)}.")
+    refuse_unused_root(config)
+    kind = config.kind
+    if kind == "text":
+        if config.root and is_prepared(Path(config.root).expanduser()):
+            kind = "tokens"
+        elif config.valid and is_prepared(Path(config.valid).expanduser()):
+            raise UsageError(f"data.valid={config.valid} is a prepared text, but data.root={config.root} is not.")
+    text = READERS[kind](config)
+    text.check(config.seq_len)
+    return text
