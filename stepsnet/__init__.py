@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from stepsnet.macro import ReverseStepsNet, StepPlan, StepsNet
     from stepsnet.models import compile_blocks, cost_of, create_model, fold, list_models, load_model, save_model
     from stepsnet.surgery import stepify, surgery_report
+    from stepsnet.surgery.planning import plan
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ __all__ = [
     "fold",
     "list_models",
     "load_model",
+    "plan",
     "save_model",
     "stepify",
     "surgery_report",
@@ -47,6 +49,7 @@ _HOMES = {
     "fold": "stepsnet.models",
     "list_models": "stepsnet.models",
     "load_model": "stepsnet.models",
+    "plan": "stepsnet.surgery.planning",
     "save_model": "stepsnet.models",
     "stepify": "stepsnet.surgery",
     "surgery_report": "stepsnet.surgery",

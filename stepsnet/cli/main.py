@@ -20,7 +20,7 @@ from stepsnet.errors import UsageError, nearest
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "Start here": ("demo",),
-    "Models": ("models", "info", "analyze", "doctor", "reproduce"),
+    "Models": ("models", "info", "plan", "analyze", "doctor", "reproduce"),
     "Training": ("train", "resume", "eval", "predict", "runs"),
     "Language": ("prepare-text", "generate"),
     "Measurements": ("bench", "study"),

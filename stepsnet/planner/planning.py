@@ -217,7 +217,7 @@ def _twin(subject: Subject, counted: Counted, limit: NDArray[np.float64], blocks
 
 
 def _why_not_deeper(counted: Counted, limit: NDArray[np.float64], deepest: Candidate) -> str:
-    """What stops one more block in the narrowest step of the deepest plan: a budget, or the shape of the paper's plans."""
+    """What stops one more block in the narrowest step of the deepest plan: a budget or the shape of the plans."""
     most = f"{deepest.blocks} blocks are the most"
     stage, plan = max(enumerate(deepest.plans), key=lambda each: each[1].blocks)
     width = plan.widths[0]

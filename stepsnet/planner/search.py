@@ -75,7 +75,7 @@ def search(stage: Stage, limit: NDArray[np.float64], target: float, steps: int |
     best: dict[int, Candidate] = {}
     for count in range(1, MAX_STEPS + 1) if steps is None else (steps,):
         for widths, candidates in _candidates(stage, limit, count):
-            every_cost: NDArray[np.float64] = candidates @ np.stack([stage.costs[width] for width in widths])
+            every_cost = candidates.astype(np.float64) @ np.stack([stage.costs[width] for width in widths])
             fits = (every_cost <= limit).all(axis=1)
             if not fits.any():
                 continue

@@ -1,0 +1,62 @@
+"""`stepsnet plan MODEL`."""
+
+from __future__ import annotations
+
+import argparse
+
+from stepsnet.cli.console import million, print_json, print_table, progress
+from stepsnet.report.table import Column, Table
+
+SUMMARY = "find the plan of a model for a budget of parameters, MACs or latency"
+DESCRIPTION = """\
+Finds how wide and how deep the steps of a model should be. Budgets are hard limits. Without one, a plan may use 1.05
+times the model's own parameters and 1.03 times its MACs. The one dial is the number of blocks (default: twice the plain
+network's).
+
+  stepsnet plan deit_small                                       twice as deep at the same cost
+  stepsnet plan deit_small --blocks max                          as deep as the budget allows
+  stepsnet plan deit_tiny --macs 2.5G --params 12M --blocks 36   your own budgets
+  stepsnet plan test_deit --latency 10ms@batch1                  measured on this CPU, block by block
+  stepsnet plan timm:vit_small_patch16_224 --blocks 24           a model of timm; hf:TYPE_OR_FOLDER for transformers
+
+The table has the best plan for several depths. Latency is predicted from the measured times of single blocks; plans
+near the chosen depth are also measured end to end. Block times are kept in ~/.cache/stepsnet."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="a model of `stepsnet models`, timm:NAME or hf:TYPE_OR_FOLDER")
+    parser.add_argument("--params", help="at most this many parameters, as 22M")
+    parser.add_argument("--macs", help="at most this many MACs for one input, as 4.6G")
+    parser.add_argument("--latency", help="at most this long for one forward pass, as 10ms@batch1")
+    parser.add_argument("--blocks", help="this many blocks, or max (default: twice the plain network's)")
+    parser.add_argument("--steps", type=int, help="this many steps in each stage (default: what suits the depth)")
+    parser.add_argument("--json", action="store_true", help="print one object instead")
+
+
+def run(args: argparse.Namespace) -> int:
+    from stepsnet.surgery.planning import plan
+
+    with progress(f"planning {args.model}", unit="timings") as bar:
+        found = plan(
+            args.model, params=args.params, macs=args.macs, latency=args.latency, blocks=args.blocks, steps=args.steps,
+            tick=lambda _done, _total: bar.advance(),
+        )  # fmt: skip
+    if args.json:
+        print_json(found.to_json())
+        return 0
+    timed = args.latency is not None
+    columns = [Column("", "name"), Column("blocks", priority=0), Column("params"), Column("MACs")]
+    if timed:
+        columns += [Column("ms, predicted"), Column("ms, measured", priority=2)]
+    rows = []
+    for row in (found.plain, *found.rows):
+        mark = "plain" if row is found.plain else "chosen" if row == found.chosen else ""
+        cells = [mark, str(row.blocks), million(row.params), million(row.macs)]
+        if timed:
+            cells += [f"{1e3 * seconds:.2f}" if seconds is not None else "" for seconds in (row.seconds, row.measured)]
+        rows.append([*cells, row.plan])
+    print_table(Table([*columns, Column("plan", "text", priority=0)], rows))
+    print(f"\nplan='{found.plan}'")
+    print(f"Residual network of the same depth and budget: {found.twin}.")
+    print(f"Why not deeper: {found.why_not_deeper}.")
+    return 0

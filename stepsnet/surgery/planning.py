@@ -1,0 +1,83 @@
+"""`stepsnet.plan`: the best plan for a budget, for registered models and for models of other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from stepsnet.integrations.foreign import is_foreign, load_foreign
+from stepsnet.macro import StepPlan
+from stepsnet.planner import PlanResult, Subject, ZooSubject, plan_for
+from stepsnet.surgery.hosts import Host
+from stepsnet.surgery.stepify import find_host, make_blocks, resolve
+
+
+def plan(
+    model: str | nn.Module,
+    *,
+    params: float | str | None = None,
+    macs: float | str | None = None,
+    latency: str | None = None,
+    blocks: int | str | None = None,
+    steps: int | None = None,
+    tick: Callable[[int, int], None] = lambda _done, _total: None,
+    **host_options: Any,
+) -> PlanResult:
+    """The best plan for `model` within hard budgets: a registered name, "timm:NAME", "hf:TYPE_OR_FOLDER", or a model.
+
+    Budgets are numbers or texts such as "22M" and "4.6G"; a latency is "10ms@batch1", measured on this CPU. A budget
+    that is not given is the model's own: at most 1.05 times its parameters and 1.03 times its MACs; latency is free.
+    `blocks` is the depth, "max" the deepest plan that fits, and None twice the depth of the plain network, as in the
+    paper. `steps` fixes the number of steps. `host_options` are those of `stepify` (heads, blocks of your own, …).
+    """
+    return plan_for(
+        _subject(model, host_options), params=params, macs=macs, latency=latency, blocks=blocks, steps=steps, tick=tick
+    )
+
+
+def _subject(model: str | nn.Module, host_options: dict[str, Any]) -> Subject:
+    if isinstance(model, str) and not is_foreign(model):
+        return ZooSubject(model)
+    if isinstance(model, str):
+        return HostSubject(load_foreign(model).model, model, host_options)
+    return HostSubject(model, type(model).__name__, host_options)
+
+
+class HostSubject:
+    """A model of another library. It is copied for every plan; the original stays as it is."""
+
+    def __init__(self, model: nn.Module, name: str, host_options: dict[str, Any]) -> None:
+        self.name, self.model, self.host_options = name, model, host_options
+        self.host = find_host(model, **host_options)
+        self.plain = tuple(StepPlan.residual(stage.width, stage.depth) for stage in self.host.stages)
+        self._hosts: WeakKeyDictionary[nn.Module, Host] = WeakKeyDictionary()
+
+    def widths(self, stage: int) -> Sequence[int]:
+        """Multiples of the host's unit, a fourth root of 2 apart: a donor has to be built for each of them."""
+        unit, width = self.host.unit(stage), self.plain[stage].width
+        return sorted({width, *(unit * max(1, round(width / unit / 2 ** (k / 4))) for k in range(1, 13))})
+
+    def build(self, plan: str, device: str) -> nn.Module:
+        model = deepcopy(self.model).to(device).eval()
+        host = find_host(model, **self.host_options)
+        with torch.device(device):
+            host.exchange(make_blocks(host, resolve(host, plan), "plain"))
+        self._hosts[model] = host
+        return model
+
+    def blocks(self, model: nn.Module) -> list[nn.Module]:
+        host = self._hosts[model]
+        return [block for stage in range(len(host.stages)) for block in host.blocks(stage)]
+
+    def inputs(self, model: nn.Module, batch: int, device: str) -> tuple[Any, ...]:  # noqa: ARG002
+        def like(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            return torch.zeros((batch, *value.shape[1:]), dtype=value.dtype, device=device)
+
+        return tuple(like(value) for value in self.host.example)

@@ -1,0 +1,38 @@
+"""`stepsnet plan`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stepsnet.cli.main import main
+
+
+def test_the_plan_is_printed_ready_to_paste(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "test_deit", "--blocks", "8"]) == 0
+    printed = capsys.readouterr().out
+    assert "plan='16x4, 22x2, 32x2'" in printed
+    assert "Why not deeper" in printed
+
+
+def test_json_has_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "test_deit", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["plan"] in [row["plan"] for row in found["rows"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nothing_like_it"], "there is no model 'nothing_like_it'"),
+        (["test_deit", "--macs", "many"], "macs=many is not a size"),
+        (["test_deit", "--latency", "fast"], "latency=fast is not a latency"),
+        (["test_deit", "--blocks", "999"], "no plan of 999 blocks for test_deit fits the budget"),
+        (["test_deit", "--steps", "40"], "steps is a number from 1 to 7, not 40"),
+        (["timm:no_such_model"], "timm has no model 'no_such_model'"),
+    ],
+)
+def test_wrong_input_is_one_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *words]) == 2
+    assert sentence in capsys.readouterr().err
