@@ -24,7 +24,7 @@ from stepsnet.analysis import GammaRecorder, drop_blocks, mask_paths
 from stepsnet.errors import RunFailed, UsageError
 from stepsnet.files import read_json, write_json
 from stepsnet.research.studies.results import has_null
-from stepsnet.runs.folder import is_being_trained, is_run
+from stepsnet.runs.folder import is_being_trained, is_finished, is_run
 from stepsnet.tasks.base import Batch
 from stepsnet.train.config import TrainConfig
 from stepsnet.train.distributed import Processes, choose_device
@@ -57,7 +57,8 @@ def main() -> int:
     callbacks = [GammaRecorder(every=job["look_every"], always=job["looks"])]
     try:
         if is_run(folder):
-            result = resume(folder, [f"data.root={config.data.root}"] if config.data.root else [], callbacks)
+            moved = config.data.root and not is_finished(folder)  # a finished run takes no settings
+            result = resume(folder, [f"data.root={config.data.root}"] if moved else [], callbacks)
         else:
             result = train(config, callbacks)
         if not result.finished:

@@ -175,6 +175,20 @@ def test_a_finished_run_without_its_probe_is_not_finished(tmp_path: Path) -> Non
     assert left(Place(tmp_path, looked, "quick")) == []
 
 
+def test_a_finished_cell_is_not_trained_again_where_its_data_are_elsewhere(tmp_path: Path) -> None:
+    cell = Cell(toy.arm(), 0)
+    folder = toy.pretend(tmp_path / "cells", cell, 1.0)
+    before = (folder / "result.json").read_bytes()
+    job = {"config": to_dict(cell.arm.config(0, folder, root="elsewhere")), "looks": [], "look_every": 1, "probes": []}
+    words = [sys.executable, "-m", "stepsnet.research.studies.cell"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdin is not None
+        process.stdin.write((json.dumps(job) + "\n").encode())
+        process.stdin.flush()
+        assert process.wait(timeout=100) == 0
+    assert (folder / "result.json").read_bytes() == before
+
+
 def test_a_line_that_was_cut_off_is_forgotten_and_a_later_one_holds(tmp_path: Path) -> None:
     path, cell = tmp_path / "study" / "results.jsonl", Cell(toy.arm(), 0)
     for _ in range(2):
