@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeAlias
 
 from stepsnet.report.chart import BarChart, Chart, Line, LineChart
@@ -58,9 +59,10 @@ def bench_report(document: Document, folder: Path) -> Path:
 def _facts(document: Document) -> list[tuple[str, str]]:
     """The key numbers: ratios of speed, or exponents of time."""
     if document["benchmark"] == "speed":
-        ratios = sorted(one["ratio"]["median"] for case in document["cases"] for one in case["contenders"][1:])
-        shown = (("median speed ratio", len(ratios) // 2), ("lowest", 0), ("highest", -1)) if ratios else ()
-        return [(name, f"{times(ratios[at])} ×") for name, at in shown]
+        ratios = [one["ratio"]["median"] for case in document["cases"] for one in case["contenders"][1:]]
+        names = ("median speed ratio", "lowest", "highest") if ratios else ()
+        values = (median(ratios), min(ratios), max(ratios)) if ratios else ()
+        return [(name, f"{times(value)} ×") for name, value in zip(names, values, strict=True)]
     if document["benchmark"] == "depth":
         fitted = [series for series in document["series"] if series["laws"]]
         names = [f"{series['label']}: time over {series['varies']}, {series['mode']}" for series in fitted]
@@ -113,8 +115,8 @@ def speed_tables(document: Document) -> list[Table]:
             ratios = [one["ratio"], *([one["ratio_per_mac"]] if costs_differ else [])]
             compares = [times(ratio[what]) for ratio in ratios for what in ("median", "lower")]
             row += ["reference", *[""] * (len(compares) - 1)] if index == 0 else compares
-            median, lower, upper = (milliseconds(one["time"][what]) for what in ("median", "lower", "upper"))
-            row += [median, f"{lower[:-3]} … {upper}"]
+            middle, lower, upper = (milliseconds(one["time"][what]) for what in ("median", "lower", "upper"))
+            row += [middle, f"{lower[:-3]} … {upper}"]
             row += [f"{one['throughput']:.4g}", f"{one['gflops']:.0f}", f"{one['share_of_peak']:.0%}"]
             row += ["" if one["difference"] is None else f"{one['difference']:.0e}"] if compared else []
             rows.append(row)

@@ -19,7 +19,8 @@ from stepsnet.errors import UsageError
 from stepsnet.macro import Join, Stack, StepsNet
 from stepsnet.research.joins import GainJoin
 
-TRAIN_WELL = [f"test_{steps}{family}" for family in ("deit", "resnet", "swin", "transformer") for steps in ("", "steps_")]
+FAMILIES = ("deit", "resnet", "swin", "transformer")
+TRAIN_WELL = [f"test_{steps}{family}" for family in FAMILIES for steps in ("", "steps_")]
 
 MATCHED = {"plan": "3", "join": "matched"}
 

@@ -16,7 +16,8 @@ def spread(median: float) -> dict[str, float]:
 
 def contender(model: str, macs: int, ratio: float = 1.0) -> dict[str, Any]:
     return {"label": model, "model": model, "macs": macs, "time": spread(0.2), "ratio": spread(ratio),
-            "ratio_per_mac": spread(ratio / 2), "throughput": 1e11 / macs, "gflops": 50.0, "share_of_peak": 0.25, "difference": None}  # fmt: skip
+            "ratio_per_mac": spread(ratio / 2), "throughput": 1e11 / macs,
+            "gflops": 50.0, "share_of_peak": 0.25, "difference": None}  # fmt: skip
 
 
 @pytest.fixture
