@@ -60,9 +60,10 @@ def _facts(document: Document) -> list[tuple[str, str]]:
     """The key numbers: ratios of speed, or exponents of time."""
     if document["benchmark"] == "speed":
         ratios = [one["ratio"]["median"] for case in document["cases"] for one in case["contenders"][1:]]
-        names = ("median speed ratio", "lowest", "highest") if ratios else ()
-        values = (median(ratios), min(ratios), max(ratios)) if ratios else ()
-        return [(name, f"{times(value)} ×") for name, value in zip(names, values, strict=True)]
+        if not ratios:
+            return []
+        found = {"median speed ratio": median(ratios), "lowest": min(ratios), "highest": max(ratios)}
+        return [(name, f"{times(ratio)} ×") for name, ratio in found.items()]
     if document["benchmark"] == "depth":
         fitted = [series for series in document["series"] if series["laws"]]
         names = [f"{series['label']}: time over {series['varies']}, {series['mode']}" for series in fitted]
