@@ -149,7 +149,7 @@ def _configuration(library: ModuleType, kind: str) -> tuple[Any, str]:
     """The default configuration of a type, reduced if too large, and a description of the reduction."""
     known = list(library.CONFIG_MAPPING)
     if kind not in known:
-        raise UsageError(f"transformers has no type '{kind}'{nearest(kind, known)}; hf:FOLDER takes a saved folder")
+        raise UsageError(f"transformers has no model type '{kind}'{nearest(kind, known)}; hf:FOLDER takes a folder")
     config = library.AutoConfig.for_model(kind)
     _refuse_two_inputs(config, kind)
     full = _parameters(library, config, kind)
