@@ -13,8 +13,8 @@ SIDE = 64
 NARROW = [
     "detect.channels=8", "detect.hidden=16", "detect.rois=16", "detect.rpn_samples=32",
     "detect.candidates=60", "detect.proposals=30", "detect.mask_convs=1", "detect.anchor_scale=4",
-    "segment.channels=8", "segment.auxiliary_channels=8",
 ]  # fmt: skip
+"""Settings of a small detector."""
 
 
 def noisy_image(
@@ -97,6 +97,7 @@ def mask_folder(root: Path, count: int = 6) -> Path:
 
 
 MASK_WORDS = [
+    "segment.channels=8", "segment.auxiliary_channels=8",
     "data.mask_values=2,1",
     "data.void_values=3",
     "data.class_names=background,tall",

@@ -99,12 +99,12 @@ def with_notes(given: str, *, ema: bool) -> tuple[Model, str, list[str]]:
 
 
 def run_model(folder: Path, *, ema: bool) -> tuple[Model, list[str]]:
-    """The model of a run, with its class names and image normalisation if the data can still be read."""
+    """The model of a run, with its class names and image normalisation."""
     from stepsnet.models import load_model
     from stepsnet.runs import folder as rundir
-    from stepsnet.train.build import task_of
     from stepsnet.train.config import read_config
     from stepsnet.train.evaluate import trained_model
+    from stepsnet.train.predictor import read_class_facts
 
     config = read_config(folder)
     if config.task in ("detection", "segmentation"):
@@ -113,17 +113,16 @@ def run_model(folder: Path, *, ema: bool) -> tuple[Model, list[str]]:
         raise UsageError(f"{folder} kept no average of its weights: it was trained with optim.ema=0.")
     final = folder / (rundir.WEIGHTS_EMA if ema else rundir.WEIGHTS)
     if not final.exists():
-        task, model = trained_model(folder, config, ema=ema)
+        _, model = trained_model(folder, config, ema=ema)
         notes = [f"{folder} is not finished: these are the weights of its latest checkpoint."]
     else:
         model, notes = load_model(final), []
+    if config.task == "classification":
         try:
-            task = task_of(config)
+            facts = read_class_facts(folder, config)
         except UsageError as gone:
             return model, [f"The file does not name its classes, as the run's data cannot be read: {gone}"]
-    for key, fact in (("class_names", "classes"), ("mean", "mean"), ("std", "std")):
-        if hasattr(task, fact):
-            model.default_cfg[key] = list(getattr(task, fact))
+        model.default_cfg |= {"class_names": facts["classes"], "mean": facts["mean"], "std": facts["std"]}
     return model, notes
 
 

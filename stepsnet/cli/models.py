@@ -22,7 +22,7 @@ plan.
   stepsnet models --json           a list of objects"""
 
 COSTS = Path(__file__).parents[1] / "models" / "costs.json"
-"""What `describe` returns for every registered model: counting all of them takes many seconds. A test keeps it up to date."""
+"""What `describe` returns for every registered model: counting them all takes many seconds. A test checks it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

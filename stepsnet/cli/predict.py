@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from stepsnet.cli.console import print_json, progress, say
+from stepsnet.cli.console import print_json, print_table, progress, say
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import UsageError
+from stepsnet.report.table import Column, Table
 
 if TYPE_CHECKING:
     from stepsnet.train.predictor import Predictor
 
-SUMMARY = "annotate images with a trained detector or segmenter"
+SUMMARY = "apply a trained classifier, detector or segmenter to images"
 DESCRIPTION = """\
-Annotates images: boxes, masks, names and scores by a run of detection, the class of each pixel by a run of
-segmentation. The folder --out gets an annotated copy of every image, and all results in predictions.json. An image
-that cannot be read is reported and skipped.
+Applies a run to images. A classifier names each image: the most probable classes with their probabilities. A detector
+draws boxes, masks, names and scores, a segmenter the class of each pixel, on a copy of the image.
 
-  stepsnet predict runs/nuclei first.png second.jpg
-  stepsnet predict runs/nuclei FOLDER --out annotated --score 0.5
-  stepsnet predict runs/pets FOLDER --json
+The folder --out gets predictions.json with all results and gallery.html with all images; for a classifier also
+predictions.csv, else the annotated images. An image that cannot be read is reported and skipped.
+
+  stepsnet predict runs/flowers first.jpg second.jpg          a classifier
+  stepsnet predict runs/flowers FOLDER --top 3 --out named
+  stepsnet predict runs/nuclei FOLDER --score 0.5             a detector
+  stepsnet predict runs/pets FOLDER --json                    a segmenter
 
 A segmenter also writes NAME_classes.png, one byte per pixel: the number of its class."""
+
+Prediction: TypeAlias = tuple[dict[str, Any], Any, list[str]]
+"""The entry in predictions.json, the image for the gallery, and the lines below it."""
+SHOWN = 20
+"""How many images of a classifier are listed on the terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,25 +42,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("run", help="the folder of a finished run")
     add("images", nargs="+", help="images, or folders of images")
     add("--out", default="predictions", help="the folder for the results (default: predictions)")
-    add("--score", type=float, default=0.3, help="leave out objects with a smaller score (default: 0.3)")
+    add("--top", type=int, metavar="K", help="classifiers: the number of classes per image (default: 5)")
+    add("--score", type=float, help="detectors: leave out objects with a smaller score (default: 0.3)")
     add("--ema", action="store_true", help="use the averaged weights")
     add("--json", action="store_true", help="print predictions.json as well")
 
 
 def run(args: argparse.Namespace) -> int:
     from stepsnet.data.images.datasets import FileSource, UnreadableImageError
+    from stepsnet.report import annotate, html
     from stepsnet.train.predictor import Predictor
 
-    if not 0 <= args.score <= 1:
-        raise UsageError(f"--score is {args.score}, but must be between 0 and 1.")
     paths = find_images(args.images)
     predictor = Predictor(find_run(args.run), ema=args.ema)
+    _check(args, predictor)
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     source = FileSource(Path(), [(str(path.resolve()), 0) for path in paths])
     results: list[dict[str, Any]] = []
+    cards: list[tuple[str, str, list[str]]] = []
     unreadable = 0
-    with progress("annotating", len(paths), "images") as bar:
+    with progress("predicting", len(paths), "images") as bar:
         for index, (path, stem) in enumerate(zip(paths, unique_stems(paths), strict=True)):
             try:
                 image = source.read(index)
@@ -58,36 +70,92 @@ def run(args: argparse.Namespace) -> int:
                 unreadable += 1
                 say(f"Skipped an image that cannot be read: {reason}")
             else:
-                size = {"file": str(path), "width": image.width, "height": image.height}
-                results.append(size | annotate(predictor, image, out, stem, args.score))
+                found, drawn, lines = PREDICT[predictor.kind](predictor, image, out / stem, args)
+                results.append({"file": str(path), "width": image.width, "height": image.height, **found})
+                cards.append((annotate.thumbnail(drawn), path.name, lines))
             bar.advance()
     document = {"run": args.run, "classes": list(predictor.classes), "unreadable": unreadable, "pictures": results}
     (out / "predictions.json").write_text(json.dumps(document, ensure_ascii=False) + "\n", encoding="utf-8")
+    lead = f"{len(results)} images by {args.run}, a run of {predictor.kind}"
+    html.write(out / "gallery.html", html.page("Predictions", lead, [annotate.gallery(cards)]))
+    if predictor.kind == "classification":
+        _write_csv(out / "predictions.csv", results)
     if args.json:
         print_json(document)
     else:
-        objects = sum(len(result.get("objects", ())) for result in results)
-        found = f", {objects} objects of score {args.score:g} or more" if predictor.kind == "detection" else ""
-        print(f"{len(results)} images{found}; see {out}" + (f" ({unreadable} could not be read)" if unreadable else ""))
+        _print(predictor.kind, results, args)
+        print(f"See {out / 'gallery.html'}" + (f" ({unreadable} images could not be read)." if unreadable else "."))
     return 0 if results else 1
 
 
-def annotate(predictor: Predictor, image: Any, out: Path, stem: str, score: float) -> dict[str, Any]:
-    """Write the annotated image and return the predictions."""
-    from stepsnet.optional import require
-    from stepsnet.report.annotate import draw_classes, draw_objects
+def _check(args: argparse.Namespace, predictor: Predictor) -> None:
+    """Refuse options of other tasks, and fill in the defaults."""
+    for option, kind in (("top", "classification"), ("score", "detection")):
+        if getattr(args, option) is not None and predictor.kind != kind:
+            raise UsageError(f"--{option} is for runs of {kind}; {args.run} is a run of {predictor.kind}.")
+    args.top = 5 if args.top is None else args.top
+    args.score = 0.3 if args.score is None else args.score
+    if args.top < 1:
+        raise UsageError(f"--top is {args.top}, but must be at least 1.")
+    if not 0 <= args.score <= 1:
+        raise UsageError(f"--score is {args.score}, but must be between 0 and 1.")
 
-    annotated = out / f"{stem}.png"
-    if predictor.kind == "detection":
-        objects = predictor.detect(image, score)
-        draw_objects(image, objects).save(annotated)
-        return {"annotated": annotated.name, "objects": [found.to_json() for found in objects]}
+
+def _classify(predictor: Predictor, image: Any, stem: Path, args: argparse.Namespace) -> Prediction:  # noqa: ARG001
+    best = predictor.classify(image, args.top)
+    found = [{"class": name, "probability": round(probability, 6)} for name, probability in best]
+    return {"top": found}, image, [f"{name} {probability:.1%}" for name, probability in best]
+
+
+def _detect(predictor: Predictor, image: Any, stem: Path, args: argparse.Namespace) -> Prediction:
+    from stepsnet.report.annotate import draw_objects
+
+    objects = predictor.detect(image, args.score)
+    drawn = draw_objects(image, objects)
+    drawn.save(f"{stem}.png")
+    found = {"annotated": f"{stem.name}.png", "objects": [each.to_json() for each in objects]}
+    return found, drawn, [f"{len(objects)} objects"]
+
+
+def _segment(predictor: Predictor, image: Any, stem: Path, args: argparse.Namespace) -> Prediction:  # noqa: ARG001
+    from stepsnet.optional import require
+    from stepsnet.report.annotate import draw_classes
+
     labels = predictor.segment(image)
-    draw_classes(image, labels, predictor.classes).save(annotated)
-    require("PIL.Image", extra="vision").fromarray(labels).save(out / f"{stem}_classes.png")
+    drawn = draw_classes(image, labels, predictor.classes)
+    drawn.save(f"{stem}.png")
+    require("PIL.Image", extra="vision").fromarray(labels).save(f"{stem}_classes.png")
     shares = {name: float((labels == number).mean()) for number, name in enumerate(predictor.classes)}
     present = {name: round(share, 4) for name, share in shares.items() if share}
-    return {"annotated": annotated.name, "mask": f"{stem}_classes.png", "shares": present}
+    found = {"annotated": f"{stem.name}.png", "mask": f"{stem.name}_classes.png", "shares": present}
+    return found, drawn, [f"{name} {share:.1%}" for name, share in present.items()]
+
+
+PREDICT = {"classification": _classify, "detection": _detect, "segmentation": _segment}
+
+def _write_csv(path: Path, results: list[dict[str, Any]]) -> None:
+    """One line per image and class."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file)
+        lines.writerow(["file", "rank", "class", "probability"])
+        for result in results:
+            for rank, best in enumerate(result["top"], start=1):
+                lines.writerow([result["file"], rank, best["class"], best["probability"]])
+
+
+def _print(kind: str, results: list[dict[str, Any]], args: argparse.Namespace) -> None:
+    if kind == "classification" and results:
+        rows = []
+        for result in results[:SHOWN]:
+            first, *others = result["top"]
+            more = ", ".join(f"{other['class']} {other['probability']:.1%}" for other in others)
+            rows.append([Path(result["file"]).name, first["class"], f"{first['probability']:.1%}", more])
+        columns = (Column("image", "name"), Column("class", "name"), "probability", Column("other classes", "text", 2))
+        print_table(Table(columns, rows))
+    objects = sum(len(result.get("objects", ())) for result in results)
+    found = f", {objects} objects of score {args.score:g} or more" if kind == "detection" else ""
+    listed = f", the first {SHOWN} listed above" if kind == "classification" and len(results) > SHOWN else ""
+    print(f"{len(results)} images{found}{listed}.", end=" ")
 
 
 def find_images(given: list[str]) -> list[Path]:

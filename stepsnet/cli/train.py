@@ -88,7 +88,7 @@ def _print_keys(recipe: str | None, words: Sequence[str], *, json: bool) -> int:
     from stepsnet.train.recipes import get_recipe
     from stepsnet.train.typed import flat, reference, to_dict
 
-    keys = [
+    keys: list[dict[str, Any]] = [
         {"key": key.name, "default": key.default and key.default[0], "required": key.default is None, "type": key.kind,
          "tasks": list(tasks_of(key.name)), "meaning": key.meaning}
         for key in reference(TrainConfig)

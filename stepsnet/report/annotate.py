@@ -1,8 +1,11 @@
-"""Draws predictions on images: boxes with names and scores, masks, classes of pixels."""
+"""Drawing on images: boxes with names and scores, masks, classes of pixels; and a page of many images."""
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,12 @@ COLOURS = (
     (221, 170, 51), (153, 112, 171), (90, 174, 97), (118, 42, 131), (27, 120, 55), (187, 187, 187),
 )  # fmt: skip
 OPACITY = 0.45
+THUMBNAIL = 224
+GALLERY = """<style>
+.gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(180px, 1fr)); gap: 16px; }
+.gallery figure { margin: 0; } .gallery img { width: 100%; height: 180px; object-fit: contain; }
+.gallery figcaption { overflow-wrap: anywhere; } .gallery figcaption span { display: block; }
+</style>"""
 
 
 def colour(number: int) -> tuple[int, int, int]:
@@ -65,3 +74,21 @@ def draw_classes(image: Any, labels: NDArray[np.uint8], names: Sequence[str]) ->
         draw.rectangle(draw.textbbox(place, names[number]), fill=colour(number))
         draw.text(place, names[number], fill="black")
     return image
+
+
+def thumbnail(image: Any) -> str:
+    """A small copy of a Pillow image as a data URI."""
+    small, content = image.convert("RGB"), io.BytesIO()
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    small.save(content, "JPEG", quality=85)
+    return f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"
+
+
+def gallery(cards: Sequence[tuple[str, str, Sequence[str]]]) -> str:
+    """Images side by side, each as (thumbnail, name, lines below it)."""
+    shown = []
+    for uri, name, lines in cards:
+        below = "".join(f"<span>{escape(line)}</span>" for line in lines)
+        figcaption = f"<figcaption><b>{escape(name)}</b>{below}</figcaption>"
+        shown.append(f'<figure><img src="{uri}" alt="{escape(name)}" loading="lazy">{figcaption}</figure>')
+    return f'{GALLERY}\n<div class="gallery">\n' + "\n".join(shown) + "\n</div>"

@@ -2,6 +2,7 @@
 
     config.json  environment.json      the configuration, and the machine and versions it ran on
     metrics.jsonl  eval.jsonl          one JSON object per step, each step once, also after a kill and a resume
+    classes.json                       classification: names of the classes, normalisation of the images
     gamma.jsonl                        the shortcut ratio γ over depth, at some steps
     checkpoints/                       what a resume continues from
     weights.safetensors  weights_ema.safetensors  result.json  report.html      at the end
@@ -25,6 +26,7 @@ from stepsnet.errors import UsageError
 from stepsnet.files import TEMPORARY, explain_full_disk, finite, read_json, write_json
 
 CONFIG, ENVIRONMENT, RESULT, REPORT = "config.json", "environment.json", "result.json", "report.html"
+CLASSES = "classes.json"
 METRICS, EVALUATIONS, GAMMA = "metrics.jsonl", "eval.jsonl", "gamma.jsonl"
 WEIGHTS, WEIGHTS_EMA, CHECKPOINTS = "weights.safetensors", "weights_ema.safetensors", "checkpoints"
 LONGEST_LINE = 1 << 16

@@ -44,6 +44,10 @@ class Classification:
     def model_kwargs(self) -> dict[str, Any]:
         return {"num_classes": len(self.classes), "in_chans": self.channels, "img_size": self.img_size}
 
+    def facts(self) -> dict[str, Any]:
+        """What predictions need to know about the data."""
+        return {"classes": list(self.classes), "mean": list(self.mean), "std": list(self.std)}
+
     def collate(self, samples: list[ImageSample | None]) -> Batch:
         kept = [sample for sample in samples if sample is not None]
         return {

@@ -1,4 +1,4 @@
-"""A trained detector or segmenter for new images. It needs the run folder, not the training data."""
+"""A trained classifier, detector or segmenter for new images. It needs the run folder, not the training data."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from stepsnet.data.dense.masks import MaskedImages, MaskSplit
 from stepsnet.data.dense.objects import choose_view, to_input
 from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.images.datasets import FileSource
+from stepsnet.data.images.transforms import FullTransform
 from stepsnet.errors import UsageError
-from stepsnet.models import load_weights
-from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA
+from stepsnet.files import read_json
+from stepsnet.models import load_model, load_weights
+from stepsnet.runs.folder import CLASSES, WEIGHTS, WEIGHTS_EMA
 from stepsnet.tasks.base import DenseTask
+from stepsnet.tasks.classification import Classification
 from stepsnet.tasks.detection import Detection
 from stepsnet.tasks.segmentation import Segmentation
-from stepsnet.train.build import model_of, read_facts
+from stepsnet.train.build import model_of, read_facts, task_of
 from stepsnet.train.config import TrainConfig, read_config
 
 
@@ -43,23 +46,37 @@ class Found:
 
 
 class Predictor:
-    """`detect` finds objects, `segment` classifies pixels: `kind` says which of the two the run can do."""
+    """`classify` names an image, `detect` finds objects, `segment` classifies pixels; `kind` is the task of the run."""
 
     def __init__(self, folder: Path, *, ema: bool = False) -> None:
         config = read_config(folder)
-        if config.task not in ("detection", "segmentation"):
-            raise UsageError(f"{folder} is a run of {config.task}; predict takes runs of detection or segmentation.")
+        if config.task == "language":
+            raise UsageError(f"{folder} is a run of language; `stepsnet generate {folder}` uses it.")
         weights = folder / (WEIGHTS_EMA if ema else WEIGHTS)
         if not weights.is_file():
             why = "it was trained with optim.ema=0" if ema else "it is not finished yet"
             raise UsageError(f"{folder} has no {weights.name}: {why}.")
-        facts = read_facts(weights)
+        facts = read_class_facts(folder, config) if config.task == "classification" else read_facts(weights)
         self.kind, self.classes = config.task, tuple(facts["classes"])
+        if config.task == "classification":
+            mean, std = tuple(facts["mean"]), tuple(facts["std"])
+            self.transform = FullTransform(None, config.data.img_size, config.data.crop_pct, mean, std)
+            self.model = load_model(weights).eval()
+            return
         self.task = _task_without_data(config, facts)
         self.img_size, self.max_size = config.data.img_size, config.data.max_size
         self.model = model_of(config, self.task, pretrained=False)
         load_weights(self.model, weights)
         self.model.eval()
+
+    @torch.no_grad()
+    def classify(self, image: Any, count: int = 5) -> list[tuple[str, float]]:
+        """The `count` most probable classes of an RGB Pillow image with their probabilities, best first."""
+        grey = len(self.transform.mean) == 1
+        logits = self.model(self.transform(image.convert("L") if grey else image, 0)[None]).float()[0]
+        best = logits.softmax(0).topk(min(count, len(self.classes)))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [(self.classes[number], probability) for number, probability in pairs]
 
     @torch.no_grad()
     def detect(self, image: Any, score: float = 0.0) -> list[Found]:
@@ -83,6 +100,15 @@ class Predictor:
         batch = {"image": to_input(image, view)[None], "size": size, "label_size": original}
         (labels,) = self.task.predicted_classes(self.model, batch)
         return labels.numpy().astype(np.uint8)
+
+
+def read_class_facts(folder: Path, config: TrainConfig) -> dict[str, Any]:
+    """Names of the classes, and mean and standard deviation of the images, of a run of classification."""
+    if known := read_json(folder / CLASSES):
+        return known
+    task = task_of(config)  # a run of an older version: its data say it
+    assert isinstance(task, Classification)
+    return task.facts()
 
 
 def _task_without_data(config: TrainConfig, facts: dict[str, Any]) -> DenseTask:

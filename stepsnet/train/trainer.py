@@ -20,6 +20,7 @@ from stepsnet.files import explain_full_disk, finite, replace_file, write_json
 from stepsnet.models import compile_blocks, layer_ids, save_model
 from stepsnet.runs import folder as runs
 from stepsnet.tasks.base import Batch, Task
+from stepsnet.tasks.classification import Classification
 from stepsnet.train.build import model_of, task_of
 from stepsnet.train.callbacks import AnyCallback
 from stepsnet.train.checkpoint import Checkpoints, Weights
@@ -170,6 +171,8 @@ class Trainer:
         cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else None
         machine = {"torch": torch.__version__, "threads": torch.get_num_threads(), "cuda": cuda}
         runs.create(self.out, to_dict(dataclasses.replace(self.config, out=str(self.out))), machine)
+        if isinstance(self.task, Classification):
+            write_json(self.out / runs.CLASSES, self.task.facts())
 
     def load(self) -> None:
         """Continue from the latest checkpoint, if there is one."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from stepsnet.cli.main import main
@@ -19,7 +21,7 @@ from stepsnet.train.recipes import get_recipe
 from stepsnet.train.trainer import train
 from tests.dense_models import MASK_WORDS, NARROW, SIDE, coco_folder, mask_folder
 
-COMMON = ["workers=0", "batch_size=2", "iters=1", "model=test_swin", *NARROW]
+COMMON = ["workers=0", "batch_size=2", "iters=1", "model=test_swin"]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("predict")
     coco, masks = coco_folder(root / "coco"), mask_folder(root / "masks")
     own = [f"data.root={coco}", f"data.img_size={SIDE}", "data.max_size=96", "detect.score=0.0", f"out={root / 'boxes'}"]
-    train(customise(get_recipe("object_folder"), [*COMMON, *own]))
+    train(customise(get_recipe("object_folder"), [*COMMON, *NARROW, *own]))
     train(customise(get_recipe("mask_folder"), [*COMMON, *MASK_WORDS, f"data.root={masks}", f"out={root / 'pixels'}"]))
     pictures = root / "pictures"
     pictures.mkdir()
@@ -112,6 +114,78 @@ def test_only_detection_has_findings(root: Path, tmp_path: Path, capsys: pytest.
     words = ["eval", str(root / "pixels"), f"data.root={root / 'masks-gone'}", "--results", str(tmp_path / "found.json")]
     assert main(words) == 2
     assert "--results is for runs of detection" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run "digits" and images of handwritten digits, named by class."""
+    from sklearn.datasets import load_digits
+
+    folder = tmp_path_factory.mktemp("classifier")
+    words = ["model=test_deit", "epochs=3", "workers=0", "eval.every=0", f"out={folder / 'digits'}"]
+    train(customise(get_recipe("digits"), words))
+    (folder / "images").mkdir()
+    digits = load_digits()
+    for number in range(8):
+        pixels = (digits.images[number] * 255 / 16).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / "images" / f"{digits.target[number]}.png")
+    return folder
+
+
+def test_a_classifier_names_images(classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "named"
+    assert main(["predict", str(classifier / "digits"), str(classifier / "images"), "--top", "3", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    found = json.loads((out / "predictions.json").read_text())
+    assert found["classes"] == [str(number) for number in range(10)]
+    assert [len(picture["top"]) for picture in found["pictures"]] == [3] * 8
+    for picture in found["pictures"]:
+        probabilities = [best["probability"] for best in picture["top"]]
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert sum(probabilities) <= 1 + 1e-5
+    with (out / "predictions.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 24
+    assert lines[0]["class"] == found["pictures"][0]["top"][0]["class"]
+    assert "8 images" in said
+    assert f"{found['pictures'][0]['top'][0]['probability']:.1%}" in said
+    page = (out / "gallery.html").read_text()
+    assert page.count("<figure>") == 8
+    assert page.count("data:image/jpeg;base64,") == 8
+
+
+def test_a_classifier_predicts_what_validation_computes(classifier: Path) -> None:
+    from stepsnet.train.build import task_of
+    from stepsnet.train.config import read_config
+    from stepsnet.train.predictor import Predictor
+
+    predictor, task = Predictor(classifier / "digits"), task_of(read_config(classifier / "digits"))
+    stored = task.valid.source.read(3)  # type: ignore[attr-defined]
+    batch = task.collate([task.valid[0, 3]])
+    with torch.no_grad():
+        expected = predictor.model(batch["image"])[0].softmax(0)
+    found = dict(predictor.classify(Image.fromarray(stored[..., 0]).convert("RGB"), 10))
+    assert [found[name] for name in predictor.classes] == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [(["--score", "0.5"], "--score is for runs of detection"), (["--top", "0"], "--top is 0"), (["--ema"], "optim.ema=0")],
+)
+def test_options_of_other_tasks_are_refused(
+    classifier: Path, tmp_path: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["predict", str(classifier / "digits"), str(classifier / "images"), "--out", str(tmp_path / "unused")]
+    assert main([*run, *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "unused").exists()
+
+
+def test_a_gallery_shows_the_annotated_images(root: Path, tmp_path: Path) -> None:
+    predict(root, "boxes", tmp_path, "--score", "0")
+    page = (tmp_path / "gallery.html").read_text()
+    assert page.count("<figure>") == 2
+    assert "objects" in page
 
 
 def test_pictures_of_one_name_keep_apart() -> None:

@@ -46,9 +46,9 @@ def config_of(kind: str, data: Path, out: Path, *words: str) -> TrainConfig:
     else:
         recipe, own = (
             get_recipe("object_folder"),
-            [f"data.root={data / 'coco'}", *sizes, f"detect.heads={kind}", "augment.scale=0.5,1.5"],
+            [f"data.root={data / 'coco'}", *NARROW, *sizes, f"detect.heads={kind}", "augment.scale=0.5,1.5"],
         )
-    return customise(recipe, [*COMMON, *NARROW, *own, "model=test_steps_swin", f"out={out}", *words])
+    return customise(recipe, [*COMMON, *own, "model=test_steps_swin", f"out={out}", *words])
 
 
 KINDS = ("mask_rcnn", "cascade", "segmentation")
