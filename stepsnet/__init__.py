@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stepsnet.errors import UsageError
     from stepsnet.macro import ReverseStepsNet, StepPlan, StepsNet
     from stepsnet.models import compile_blocks, cost_of, create_model, fold, list_models, load_model, save_model
-    from stepsnet.surgery import stepify, surgery_report
+    from stepsnet.surgery import deepen, freeze_old, stepify, surgery_report, undeepen
     from stepsnet.surgery.planning import plan
 
 __version__ = "0.1.0"
@@ -28,13 +28,16 @@ __all__ = [
     "compile_blocks",
     "cost_of",
     "create_model",
+    "deepen",
     "fold",
+    "freeze_old",
     "list_models",
     "load_model",
     "plan",
     "save_model",
     "stepify",
     "surgery_report",
+    "undeepen",
 ]
 
 _HOMES = {
@@ -46,6 +49,8 @@ _HOMES = {
     "compile_blocks": "stepsnet.models",
     "cost_of": "stepsnet.models",
     "create_model": "stepsnet.models",
+    "deepen": "stepsnet.surgery",
+    "freeze_old": "stepsnet.surgery",
     "fold": "stepsnet.models",
     "list_models": "stepsnet.models",
     "load_model": "stepsnet.models",
@@ -53,6 +58,7 @@ _HOMES = {
     "save_model": "stepsnet.models",
     "stepify": "stepsnet.surgery",
     "surgery_report": "stepsnet.surgery",
+    "undeepen": "stepsnet.surgery",
 }
 
 

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,8 @@ class Host:
         self.example = example
         self._make_block = make_block
         self._unit = unit
+        self.paths = None if blocks is None else list(blocks)
+        self.run = run_on_meta
         self.stages = self.find_stages(blocks, channel_dim)
 
     # What an adapter overrides.
@@ -72,11 +74,27 @@ class Host:
             raise UsageError(f"blocks of {type(self.model).__name__} cannot be made at another width; {what}")
         return self._make_block(width, index)
 
-    def prepare(self, depths: Sequence[int]) -> None:
-        """Called before blocks are made: how many blocks each stage will have."""
+    def prepare(self, depths: Sequence[int], origins: Sequence[Sequence[int]] | None = None) -> None:
+        """Called before blocks are made: how many blocks each stage will have.
+
+        deepen also says after which old block each new one is modelled: `origins`, one index a block. It matters where
+        blocks alternate between kinds.
+        """
 
     def settle(self, depths: Sequence[int]) -> None:
         """Called after the blocks were exchanged: bookkeeping of the model that depends on the number of blocks."""
+
+    def bookkeeping(self) -> dict[str, Any]:
+        """What `settle` changes, as plain data, for `undeepen`."""
+        return {}
+
+    @staticmethod
+    def restore(model: nn.Module, bookkeeping: Mapping[str, Any]) -> None:
+        """Put back what `bookkeeping` returned."""
+
+    def record(self) -> dict[str, Any]:
+        """What makes the plain model again, as plain data: library, name and options. Called before anything is exchanged."""
+        return {"library": self.library, "blocks": self.paths}
 
     def unit(self, stage: int) -> int:  # noqa: ARG002
         return self._unit
@@ -118,7 +136,7 @@ class Host:
             members = list(container)
             end = stage.start + stage.depth
             old.append(members[stage.start : end])
-            _refill(container, [*members[: stage.start], *blocks, *members[end:]])
+            refill(container, [*members[: stage.start], *blocks, *members[end:]])
             stages.append(Stage(stage.path, stage.start, len(blocks), stage.width, stage.channel_dim))
         self.stages = tuple(stages)
         self.settle([stage.depth for stage in stages])
@@ -140,7 +158,7 @@ class Host:
             for block in (block for stage in blocks for block in stage):
                 hooks.callback(block.register_forward_pre_hook(before).remove)
                 hooks.callback(block.register_forward_hook(after).remove)
-            run_on_meta(self.runs, self.example)
+            self.run(self.runs, self.example)
         costs = tuple(tuple((count_params(block), macs.get(block, 0)) for block in stage) for stage in blocks)
         return Measured(count_params(self.model), counter.get_total_flops() // 2, costs)
 
@@ -155,14 +173,20 @@ class Host:
                 found.append((path, int(start.partition(":")[0] or 0), stack.blocks, stack.channel_dim))
 
         try:
-            run_on_meta(runs, self.example, look)
+            try:
+                self.run(runs, self.example, look)
+            except (RuntimeError, NotImplementedError):  # some models look at values
+                if any(parameter.is_meta for parameter in runs.parameters()):
+                    raise
+                self.run = run_here
+                self.run(runs, self.example, look)
         except UsageError as error:
             if paths is None:
                 what = f"{type(self.model).__name__} has no list of residual blocks that was recognised; name it with blocks='path.of.the.list'"
                 raise UsageError(what) from error
         if paths is not None:
             found = [self._named(path, prefix, found) for path in paths]
-        widths = self._widths([blocks[0] for _, _, blocks, _ in found], [channel_dim or dim for *_, dim in found])
+        widths = self._widths(runs, [blocks[0] for _, _, blocks, _ in found], [channel_dim or dim for *_, dim in found])
         return tuple(
             Stage(prefix + path, start, len(blocks), width, dim if channel_dim is None else channel_dim)
             for (path, start, blocks, dim), width in zip(found, widths, strict=True)
@@ -183,7 +207,7 @@ class Host:
             raise UsageError(f"blocks='{path}' is a {type(members).__name__}; it must be a ModuleList or Sequential that is not empty")
         return inner, 0, list(members), -1
 
-    def _widths(self, firsts: list[nn.Module], dims: list[int]) -> list[int]:
+    def _widths(self, model: nn.Module, firsts: list[nn.Module], dims: list[int]) -> list[int]:
         """The channels of what each of these blocks is given."""
         shapes: dict[nn.Module, Tensor] = {}
 
@@ -195,19 +219,33 @@ class Host:
         with ExitStack() as hooks:
             for block in firsts:
                 hooks.callback(block.register_forward_pre_hook(before, with_kwargs=True).remove)
-            run_on_meta(self.runs, self.example)
+            self.run(model, self.example)
         return [shapes[block].shape[dim] for block, dim in zip(firsts, dims, strict=True)]
 
 
 def run_on_meta(model: nn.Module, inputs: tuple[Any, ...], call: Callable[..., Any] | None = None) -> Any:
     """`call(model, *inputs)`, by default `model(*inputs)`, with every tensor on the meta device: shapes only."""
     shell = _Shell(model, call)
-    state = {name: tensor.to("meta") for name, tensor in (*shell.named_parameters(), *shell.named_buffers())}
-    modes = [(module, module.training) for module in shell.modules()]
-    shell.eval()
+    state = {name: tensor.detach().to("meta") for name, tensor in (*shell.named_parameters(), *shell.named_buffers())}
+    with evaluating(model):
+        return functional_call(shell, state, tuple(x.to("meta") if isinstance(x, Tensor) else x for x in inputs))
+
+
+def run_here(model: nn.Module, inputs: tuple[Any, ...], call: Callable[..., Any] | None = None) -> Any:
+    """The same, computed on the model's own device."""
+    device = next(model.parameters()).device
+    with evaluating(model):
+        return _Shell(model, call)(*(x.to(device) if isinstance(x, Tensor) else x for x in inputs))
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; afterwards every module is in the mode it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
     try:
         with torch.no_grad():
-            return functional_call(shell, state, tuple(x.to("meta") if isinstance(x, Tensor) else x for x in inputs))
+            yield
     finally:
         for module, training in modes:
             module.training = training
@@ -225,7 +263,7 @@ class _Shell(nn.Module):
         return self.model(*inputs) if self.call is None else self.call(self.model, *inputs)
 
 
-def _refill(container: nn.ModuleList | nn.Sequential, members: Sequence[nn.Module]) -> None:
+def refill(container: nn.ModuleList | nn.Sequential, members: Sequence[nn.Module]) -> None:
     """The members of a list, all exchanged, under the names "0", "1", …"""
     for name in list(container._modules):
         del container._modules[name]

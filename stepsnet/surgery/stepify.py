@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from stepsnet.errors import UsageError
@@ -17,6 +18,7 @@ from stepsnet.models.design import STEPPED_STAGES, PlanLike, check_width, format
 from stepsnet.surgery.budget import equal_cost
 from stepsnet.surgery.hosts import Host, MakeBlock, Measured, first_line
 from stepsnet.surgery.report import ATTRIBUTE, SurgeryReport
+from stepsnet.surgery.saving import remember
 from stepsnet.surgery.waiting import JoinPart, make_waiting
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
@@ -46,16 +48,19 @@ def stepify(
     """
     host = find_host(model, heads=heads, blocks=blocks, make_block=make_block, example=example, options=options)
     plans = resolve(host, plan)
-    before, plain = host.measure(), _plain(host)
-    new = make_blocks(host, plans, join)
+    before, plain, record = host.measure(), plain_plans(host), host.record()
+    with torch.device("meta") if _is_on_meta(model) else nullcontext():
+        new = make_blocks(host, plans, join)
     with exchanged(host, new) as kept:
         try:
             after = host.measure()
         except (RuntimeError, ValueError, IndexError, TypeError, AttributeError, KeyError) as error:
             what = f"{type(model).__name__} does not run with the plan '{format_plans(plans)}'"
-            raise UsageError(f"{what}: {first_line(error)}") from error
+            why = "something outside its blocks depends on their width or heads"
+            raise UsageError(f"{what}: {why} ({first_line(error)})") from error
         kept.append(True)
     setattr(model, ATTRIBUTE, make_report("stepify", host, plain, plans, before, after, join=_join_name(join)))
+    remember(model, {"what": "stepify", **record, "plan": format_plans(plans), "join": join, "heads": heads})
     return model
 
 
@@ -88,7 +93,7 @@ def find_host(
 
 def resolve(host: Host, plan: PlanLike) -> tuple[StepPlan, ...]:
     """One plan a stage, checked against the widths of the host."""
-    plain = _plain(host)
+    plain = plain_plans(host)
     if isinstance(plan, str) and plan.strip().isdigit():
         plan = int(plan)
     if isinstance(plan, int):
@@ -180,12 +185,16 @@ def make_report(
     )
 
 
-def _plain(host: Host) -> tuple[StepPlan, ...]:
+def plain_plans(host: Host) -> tuple[StepPlan, ...]:
     return tuple(StepPlan.residual(stage.width, stage.depth) for stage in host.stages)
 
 
 def _join_name(join: Join) -> str:
     return join if isinstance(join, str) else type(join).__name__ if isinstance(join, nn.Module) else getattr(join, "__name__", "own")
+
+
+def _is_on_meta(model: nn.Module) -> bool:
+    return all(parameter.is_meta for parameter in model.parameters())
 
 
 def _is_pretrained_model(model: nn.Module) -> bool:

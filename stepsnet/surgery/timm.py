@@ -6,6 +6,7 @@ Nothing here knows a block class. The factory's options for width, depth and hea
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from stepsnet.blocks.attention import heads_for
 from stepsnet.errors import UsageError
 from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision
-from stepsnet.surgery.hosts import Host, first_line
+from stepsnet.surgery.hosts import Host, Stage, first_line
 
 WIDTHS = ("embed_dims", "embed_dim", "dims", "channels")
 DEPTHS = ("depths", "depth", "layers", "num_blocks")
@@ -55,11 +56,11 @@ class TimmHost(Host):
         self.own_heads = [_heads(block) for block in (self.blocks(stage)[0] for stage in range(len(self.stages)))]
         self.fixed_dim = any(ROTARY.search(type(module).__name__) for module in model.modules()) or self.heads_option is None
         self.donors: dict[tuple[int, int, str], list[nn.Module]] = {}
-        self.depths = [stage.depth for stage in self.stages]
+        self.depths = self.own_depths = [stage.depth for stage in self.stages]
         self.factors = [1.0] * len(self.stages)
         self._learn_factors()
 
-    def prepare(self, depths: Sequence[int]) -> None:
+    def prepare(self, depths: Sequence[int], origins: Sequence[Sequence[int]] | None = None) -> None:  # noqa: ARG002
         self.depths = list(depths)
         self.donors.clear()
 
@@ -69,8 +70,9 @@ class TimmHost(Host):
         if key not in self.donors:
             self.check_width(width, stage)
             where = self.stages[stage]
-            members = list(self._donor(width, stage).get_submodule(where.path))  # type: ignore[arg-type]  # a list of modules
-            self.donors[key] = members[where.start :]
+            self.donors[key] = self._members(self._donor(width, stage), where)
+        if index >= len(self.donors[key]):
+            raise UsageError(f"a donor '{self.name}' has {len(self.donors[key])} blocks at '{self.stages[stage].path}', not {index + 1}")
         return self.donors[key][index]
 
     def unit(self, stage: int) -> int:
@@ -98,6 +100,12 @@ class TimmHost(Host):
         if option != int(option):
             raise UsageError(f"stage {stage + 1} of {self.name} cannot be {width} wide: {self.width_option} would be {option:g}")
 
+    def record(self) -> dict[str, Any]:
+        model: Any = self.model
+        made = {key: getattr(model, key) for key in ("num_classes", "in_chans", "global_pool") if isinstance(getattr(model, key, None), (int, str))}
+        made |= {**self.options, **self._sizes(None, 0, self.own_depths)}
+        return {**super().record(), "name": self.name, "made": made, "options": self.options}
+
     def settle(self, depths: Sequence[int]) -> None:
         """Stochastic depth along the new depth; and timm's list of features, which in plain transformers has one entry a block."""
         self._schedule_drop_path(depths)
@@ -108,15 +116,28 @@ class TimmHost(Host):
         if all(str(entry.get("module", "")).rpartition(".")[0] == path for entry in info):
             info[:] = [{**info[-1], "module": f"{path}.{index}"} for index in range(depths[0] + self.stages[0].start)]
 
+    def bookkeeping(self) -> dict[str, Any]:
+        info = getattr(self.model, "feature_info", None)
+        rates = [[part.drop_prob for part in _drop_paths(block)] for stage in range(len(self.stages)) for block in self.blocks(stage)]
+        return {"feature_info": copy.deepcopy(info), "drop_path": rates, "paths": [(s.path, s.start, s.depth) for s in self.stages]}
+
+    @staticmethod
+    def restore(model: nn.Module, bookkeeping: Mapping[str, Any]) -> None:
+        if isinstance(info := getattr(model, "feature_info", None), list):
+            info[:] = bookkeeping["feature_info"]
+        rates = iter(bookkeeping["drop_path"])
+        for path, start, depth in bookkeeping["paths"]:
+            for block in list(model.get_submodule(path))[start : start + depth]:  # type: ignore[arg-type]
+                for part, rate in zip(_drop_paths(block), next(rates), strict=True):
+                    part.drop_prob = rate
+
     def _schedule_drop_path(self, depths: Sequence[int]) -> None:
         if not self.options.get("drop_path_rate"):
             return
         self.depths = list(depths)
-        with torch.device("meta"):
-            donor = self._donor(None, 0)
+        donor = self._probe(0)
         for stage, where in enumerate(self.stages):
-            members = list(donor.get_submodule(where.path))[where.start :]  # type: ignore[arg-type]
-            for block, other in zip(self.blocks(stage), members, strict=True):
+            for block, other in zip(self.blocks(stage), self._members(donor, where), strict=True):
                 for own, wanted in zip(_drop_paths(block), _drop_paths(other), strict=False):
                     own.drop_prob = wanted.drop_prob
 
@@ -124,26 +145,36 @@ class TimmHost(Host):
         """Whether an option has one value for each stage. ResNet's `layers` has no default."""
         return len(self.stages) > 1 if default is inspect.Parameter.empty else isinstance(default, (tuple, list))
 
-    def _responding(self) -> tuple[Any, ...]:
+    def _responding(self) -> tuple[Stage, ...]:
         """An option that is one number speaks of one list of blocks, the longest; stages in one list are refused."""
-        stages = self.stages
-        if len(stages) > 1 and not self.tuples[str(self.depth_option)]:
-            stages = (max(stages, key=lambda stage: stage.depth),)
-        paths = [stage.path for stage in stages]
-        if len(set(paths)) < len(paths):
-            raise UsageError(f"{self.name} keeps blocks of several kinds or widths in one list, '{paths[0]}'; these cannot be exchanged")
-        return stages
+        paths = [stage.path for stage in self.stages]
+        if shared := [path for path in paths if paths.count(path) > 1]:
+            raise UsageError(f"{self.name} has blocks of several kinds or widths in one list, '{shared[0]}'")
+        if len(paths) > 1 and not self.tuples[str(self.depth_option)]:
+            return (max(self.stages, key=lambda stage: stage.depth),)
+        return self.stages
 
     def _donor(self, width: int | None, stage: int) -> nn.Module:
         """The architecture with stage `stage` made `width` wide, and as many blocks as the model will have."""
+        depths = list(self.depths)
+        if width is not None:  # blocks of other stages are not taken from this donor
+            depths = [depth if i == stage else 1 for i, depth in enumerate(depths)]
+        options = self._sizes(width, stage, depths)
+        try:
+            donor: nn.Module = self.timm.create_model(self.name, pretrained=False, **{"num_classes": 0, **self.options, **options})
+        except (TypeError, ValueError, AssertionError, RuntimeError, IndexError, KeyError) as error:
+            made = ", ".join(f"{key}={value}" for key, value in options.items())
+            raise UsageError(f"timm cannot make {self.name} with {made}: {first_line(error)}") from error
+        return donor
+
+    def _sizes(self, width: int | None, stage: int, depths: Sequence[int]) -> dict[str, Any]:
+        """Options for width, depth and heads: the model's own, but for the width of one stage."""
         widths = [where.width / factor for where, factor in zip(self.stages, self.factors, strict=True)]
         heads = [own or 1 for own in self.own_heads]
         if width is not None:
             widths[stage] = width / self.factors[stage]
             heads[stage] = self.heads(width, stage) or 1
-        depths = [where.start + depth for where, depth in zip(self.stages, self.depths, strict=True)]
-        if width is not None:  # blocks of other stages are not taken from this donor
-            depths = [depth if i == stage else where.start + 1 for i, (where, depth) in enumerate(zip(self.stages, depths, strict=True))]
+        depths = [where.start + depth for where, depth in zip(self.stages, depths, strict=True)]
         assert self.width_option is not None
         assert self.depth_option is not None
         several = self.tuples[self.width_option]
@@ -155,42 +186,49 @@ class TimmHost(Host):
             if not self.tuples[self.depth_option]:
                 options[self.heads_option] = heads[0]
             else:  # one number for all widths moves the other stages too: 1 head divides any width
-                options[self.heads_option] = tuple(h if several or i == stage else 1 for i, h in enumerate(heads))
-        try:
-            donor: nn.Module = self.timm.create_model(self.name, pretrained=False, **{"num_classes": 0, **self.options, **options})
-        except (TypeError, ValueError, AssertionError, RuntimeError, IndexError, KeyError) as error:
-            made = ", ".join(f"{key}={value}" for key, value in options.items())
-            raise UsageError(f"timm cannot make {self.name} with {made}: {first_line(error)}") from error
-        return donor
+                options[self.heads_option] = tuple(h if several or width is None or i == stage else 1 for i, h in enumerate(heads))
+        return options
 
     def _learn_factors(self) -> None:
-        """Channels of the stream for one unit of the width option: 4 in bottleneck ResNets, 2^stage in Swin."""
-        for stage in range(len(self.stages)):
-            if self.tuples[str(self.width_option)] and stage:
-                break
-            with torch.device("meta"):
-                probe = self._donor(None, stage)
-            probed = Host(probe, self.example, blocks=[where.path for where in self.stages])
-            given = [where.width for where in self.stages]
-            if not self.tuples[str(self.width_option)]:
-                given = [round(given[stage])] * len(given)
-            factors = [found.width / value for found, value in zip(probed.stages, given, strict=True)]
-            if self.tuples[str(self.width_option)]:
-                self.factors = factors
-            else:
-                self.factors[stage] = factors[stage]
-        self._compare()
+        """Channels of the stream for one unit of the width option: 4 in bottleneck ResNets, 2^stage in Swin.
 
-    def _compare(self) -> None:
-        """A donor at the model's own widths must have the model's own blocks."""
-        for stage, where in enumerate(self.stages):
-            with torch.device("meta"):
-                donor = self._donor(where.width, stage)
-            members = list(donor.get_submodule(where.path))[where.start :]  # type: ignore[arg-type]
-            for own, other in zip(self.blocks(stage), members, strict=True):
-                if (wrong := _difference(own, other)) is not None:
-                    remedy = "give the options of create_model that the model was made with, as options={…}"
-                    raise UsageError(f"a donor '{self.name}' has other blocks than this model ({wrong}); {remedy}")
+        A donor at the model's own widths must then have the model's own blocks.
+        """
+        several = self.tuples[str(self.width_option)]
+        for stage in range(len(self.stages)):
+            donor = self._probe(stage)
+            members = [self._members(donor, where) for where in self.stages]
+            found = self._widths(donor, [blocks[0] for blocks in members], [where.channel_dim for where in self.stages])
+            if found[stage] != self.stages[stage].width:
+                for i, (width, where) in enumerate(zip(found, self.stages, strict=True)):
+                    if several or i == stage:
+                        self.factors[i] *= width / where.width
+                members = [self._members(donor := self._probe(stage), where) for where in self.stages]
+            for i, blocks in enumerate(members):
+                if several or i == stage:
+                    self._compare(self.blocks(i), blocks)
+            if several:
+                break
+
+    def _probe(self, stage: int) -> nn.Module:
+        with torch.device("meta"):
+            return self._donor(None, stage)
+
+    def _members(self, donor: nn.Module, stage: Stage) -> list[nn.Module]:
+        """The blocks of a donor that stand where those of a stage are."""
+        try:
+            found = list(donor.get_submodule(stage.path))[stage.start :]  # type: ignore[arg-type]  # a list of modules
+        except AttributeError:
+            found = []
+        if not found:
+            raise UsageError(f"a donor '{self.name}' of other width has no blocks at '{stage.path}', so none can be taken from it")
+        return found
+
+    def _compare(self, blocks: Sequence[nn.Module], others: Sequence[nn.Module]) -> None:
+        for own, other in zip(blocks, others, strict=False):
+            if (wrong := _difference(own, other)) is not None:
+                remedy = "give the options of create_model that the model was made with, as options={…}"
+                raise UsageError(f"a donor '{self.name}' has other blocks than this model ({wrong}); {remedy}")
 
 
 def _first(names: Sequence[str], parameters: Mapping[str, Any]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,10 +16,10 @@ from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision_if_installed
 from stepsnet.surgery.hosts import Host, first_line, period_of
 
-WIDTHS = ("hidden_size", "n_embd", "d_model", "embed_dim", "hidden_sizes")
-DEPTHS = ("encoder_layers", "num_hidden_layers", "n_layer", "depths")
-HEADS = ("encoder_attention_heads", "num_attention_heads", "n_head", "num_heads")
-INNER = ("intermediate_size", "n_inner", "encoder_ffn_dim", "d_ff", "moe_intermediate_size")
+WIDTHS = ("hidden_sizes", "hidden_size", "n_embd", "d_model", "dim")
+DEPTHS = ("depths", "encoder_layers", "num_hidden_layers", "n_layer", "num_layers")
+HEADS = ("encoder_attention_heads", "num_attention_heads", "n_head", "n_heads", "num_heads")
+INNER = ("intermediate_size", "n_inner", "encoder_ffn_dim", "ffn_dim", "hidden_dim", "d_ff", "moe_intermediate_size")
 KEY_HEADS = "num_key_value_heads"
 TOKENS = 16
 
@@ -39,6 +39,8 @@ class TransformersHost(Host):
         self.options = dict(options or {})
         self.rule = heads
         names = [_first(group, self.config) for group in (WIDTHS, DEPTHS, HEADS)]
+        if names[1] == "depths" and names[0] == "hidden_size":  # Swin computes it from the width of its first stage
+            names[0] = _first(("embed_dim",), self.config)
         if names[0] is None or names[1] is None:
             raise UsageError(f"the configuration of {type(model).__name__} names no width and depth that are known here")
         self.width_option, self.depth_option, self.heads_option = str(names[0]), str(names[1]), names[2]
@@ -49,7 +51,7 @@ class TransformersHost(Host):
         self.full = [stage.width for stage in self.stages]
         self.donors: dict[tuple[int, int, str], list[nn.Module]] = {}
         self.depths = [stage.depth for stage in self.stages]
-        self.layer_types: list[str] | None = None
+        self.origins: Sequence[int] | None = None
         self._check()
 
     @property
@@ -60,8 +62,9 @@ class TransformersHost(Host):
     def prefix(self) -> str:
         return self._prefix if self.runs is self._core else ""
 
-    def prepare(self, depths: Sequence[int]) -> None:
+    def prepare(self, depths: Sequence[int], origins: Sequence[Sequence[int]] | None = None) -> None:
         self.depths = list(depths)
+        self.origins = None if origins is None else origins[0]
         self.donors.clear()
 
     def make_block(self, width: int, index: int, stage: int = 0) -> nn.Module:
@@ -76,10 +79,7 @@ class TransformersHost(Host):
     def settle(self, depths: Sequence[int]) -> None:
         self._set_depths(self.config, depths)
         for stage in range(len(self.stages)):
-            for index, block in enumerate(self.blocks(stage)):
-                for module in block.modules():
-                    if isinstance(getattr(module, "layer_idx", None), int):
-                        module.layer_idx = index
+            number_layers(self.blocks(stage))
 
     def unit(self, stage: int) -> int:
         heads, width = self._heads(stage), self.full[stage]
@@ -134,7 +134,9 @@ class TransformersHost(Host):
         _shrink_vocabulary(config)
         try:
             with _no_messages():
-                return type(self._core)(config)
+                plain = getattr(type(self._core), "stepsnet_plain", type(self._core))
+                donor: nn.Module = plain(config)
+                return donor
         except (TypeError, ValueError, AssertionError, RuntimeError, KeyError, IndexError) as error:
             raise UsageError(f"transformers cannot make {type(self._core).__name__} at width {width}: {first_line(error)}") from error
 
@@ -165,8 +167,23 @@ class TransformersHost(Host):
         setattr(config, self.depth_option, list(depths) if several else depths[0])
         types = getattr(self.own, "layer_types", None)
         if isinstance(types, (list, tuple)) and not several:
-            period = period_of(types)
-            config.layer_types = self.layer_types or [types[i] if i < len(types) else types[i % period] for i in range(depths[0])]
+            period, depth = period_of(types), depths[0]
+            origins = self.origins if self.origins is not None and len(self.origins) == depth else range(depth)
+            config.layer_types = [types[i] if i < len(types) else types[i % period] for i in origins]
+
+    def record(self) -> dict[str, Any]:
+        return {**super().record(), "made": self.bookkeeping()["config"], "options": self.options}
+
+    def bookkeeping(self) -> dict[str, Any]:
+        keys = [key for key in (self.depth_option, "layer_types") if hasattr(self.own, key)]
+        return {"config": {key: copy.deepcopy(getattr(self.own, key)) for key in keys}, "paths": [stage.path for stage in self.stages]}
+
+    @staticmethod
+    def restore(model: Any, bookkeeping: Mapping[str, Any]) -> None:
+        for key, value in bookkeeping["config"].items():
+            setattr(model.config, key, value)
+        for path in bookkeeping["paths"]:
+            number_layers(model.get_submodule(path))
 
     def _check(self) -> None:
         several = isinstance(getattr(self.own, self.depth_option), (list, tuple))
@@ -177,6 +194,14 @@ class TransformersHost(Host):
             raise UsageError(
                 f"{type(self.model).__name__} has {self.depth_option}={depths}, but the blocks found are {found}; name the lists with blocks="
             )
+
+
+def number_layers(blocks: Iterable[nn.Module]) -> None:
+    """The cache finds a layer's keys by its number."""
+    for index, block in enumerate(blocks):
+        for module in block.modules():
+            if isinstance(getattr(module, "layer_idx", None), int):
+                module.layer_idx = index  # type: ignore[assignment]  # a plain attribute
 
 
 def _core(model: Any) -> nn.Module:

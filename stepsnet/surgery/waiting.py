@@ -76,7 +76,7 @@ def waiting_class(base: type[nn.Module]) -> type[nn.Module]:
             out = base.forward(self, state, *args, **kwargs)
         else:
             y, waiting = state.split((width, state.shape[dim] - width), dim)
-            out = _with_waiting(base.forward(self, y, *args, **kwargs), waiting, dim)
+            out = _with_waiting(base.forward(self, y, *args, **kwargs), waiting, dim, state)
         if hasattr(self, AFTER):
             for join in self.stepsnet_after:
                 out = (join(out[0]), *out[1:]) if isinstance(out, tuple) else join(out)
@@ -97,11 +97,20 @@ def waiting_class(base: type[nn.Module]) -> type[nn.Module]:
     return type(base.__name__, (base,), members)
 
 
-def _with_waiting(out: Any, waiting: Tensor, dim: int) -> Any:
+def _with_waiting(out: Any, waiting: Tensor, dim: int, state: Tensor) -> Any:
     """What a block returned, a tensor or a tuple that begins with one, with the waiting channels behind its own."""
     if isinstance(out, tuple):
-        return torch.cat((out[0], waiting), dim), *out[1:]
-    return torch.cat((out, waiting), dim)
+        return _concatenate(out[0], waiting, dim, state), *out[1:]
+    return _concatenate(out, waiting, dim, state)
+
+
+def _concatenate(y: Tensor, waiting: Tensor, dim: int, state: Tensor) -> Tensor:
+    """[y, waiting] with dimensions in memory in the order of `state`: on another layout the next layers would round differently."""
+    if state.is_contiguous():
+        return torch.cat((y, waiting), dim)
+    order = sorted(range(state.dim()), key=state.stride, reverse=True)
+    joined = torch.cat((y.permute(order), waiting.permute(order)), order.index(dim % state.dim()))
+    return joined.permute([order.index(i) for i in range(state.dim())])
 
 
 def _restore(base: type[nn.Module]) -> nn.Module:

@@ -1,0 +1,127 @@
+"""Stepified and deepened models come back from disk with the same outputs, and loading executes nothing from the folder."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from stepsnet import UsageError, deepen, stepify, surgery_report, undeepen
+from stepsnet.surgery import load, save, support
+from stepsnet.surgery.stepify import find_host
+from tests.surgery import tiny
+
+TIMM = ["vit_small_patch16_224", "swin_tiny_patch4_window7_224", "resnet50"]
+TRANSFORMERS = ["LlamaForCausalLM", "Gemma3ForCausalLM", "GPT2LMHeadModel", "SwinForImageClassification", "ConvNextForImageClassification"]
+CHANGES = ["stepify", "deepen"]
+
+
+def changed(model: Any, change: str, **how: Any) -> Any:
+    host = find_host(model, **how)
+    if change == "stepify":
+        stepify(model, support.two_steps(host), join="gain", **how)
+    else:
+        deepen(model, f"{support.narrow_width(host, len(host.stages) - 1)}x2", at="every:2", **how)
+    return tiny.stir(model).eval()
+
+
+def outputs(model: Any, seed: int = 1) -> torch.Tensor:
+    torch.manual_seed(seed)
+    x = torch.randn(2, 3, 32, 32) if getattr(model, "main_input_name", "pixel_values") == "pixel_values" else tiny.tokens()
+    with torch.no_grad():
+        out = model(x)
+    return out if isinstance(out, torch.Tensor) else out.logits
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", TIMM)
+def test_timm_models_come_back(name: str, change: str, tmp_path: Path) -> None:
+    model = changed(support.make_timm(name).eval(), change, options=support.TIMM[name])
+    save(model, tmp_path)
+    again = load(tmp_path)
+    assert torch.equal(outputs(again), outputs(model))
+    assert surgery_report(again).plan_after == surgery_report(model).plan_after
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.safetensors", "stepsnet.json"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_transformers_models_come_back(name: str, change: str, tmp_path: Path) -> None:
+    model = changed(support.make_transformers(name).eval(), change)
+    model.save_pretrained(tmp_path)
+    again = load(tmp_path)
+    assert torch.equal(outputs(again), outputs(model))
+    assert surgery_report(again).plan_after == surgery_report(model).plan_after
+    again.save_pretrained(tmp_path / "again")
+    assert torch.equal(outputs(load(tmp_path / "again")), outputs(model))
+
+
+def test_auto_classes_load_the_folder_when_its_code_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "cache"))
+    model = changed(tiny.llama(), "stepify")
+    model.save_pretrained(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["auto_map"] == {"AutoModelForCausalLM": "modeling_stepsnet.LlamaForCausalLM"}
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model", trust_remote_code=True)
+    assert torch.equal(outputs(again), outputs(model))
+    again.save_pretrained(tmp_path / "again")
+    assert torch.equal(outputs(load(tmp_path / "again")), outputs(model))
+
+
+def test_load_executes_no_code_of_the_folder(tmp_path: Path) -> None:
+    changed(tiny.llama(), "stepify").save_pretrained(tmp_path)
+    (tmp_path / "modeling_stepsnet.py").write_text("raise SystemExit('executed')\n")
+    load(tmp_path)
+
+
+def test_an_undeepened_model_is_a_plain_one_again(tmp_path: Path) -> None:
+    model = changed(tiny.llama(), "deepen")
+    assert model.config.num_hidden_layers == 6
+    undeepen(model).save_pretrained(tmp_path)
+    plain = transformers.LlamaForCausalLM.from_pretrained(tmp_path)
+    assert type(model) is transformers.LlamaForCausalLM
+    assert torch.equal(outputs(plain.eval()), outputs(model))
+
+
+def test_a_changed_model_survives_deepcopy_and_pickle() -> None:
+    model = changed(tiny.llama(), "deepen")
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for other in (copy.deepcopy(model), torch.load(file, weights_only=False)):
+        assert torch.equal(outputs(other), outputs(model))
+        assert len(undeepen(other).model.layers) == 4
+
+
+def test_the_attention_implementation_can_be_changed_in_all_blocks() -> None:
+    model = changed(tiny.llama(), "stepify")
+    expected = outputs(model)
+    model.set_attn_implementation("eager")
+    assert {layer.self_attn.config._attn_implementation for layer in model.model.layers} == {"eager"}
+    torch.testing.assert_close(outputs(model), expected)
+    assert len(model(tiny.tokens(), output_attentions=True).attentions) == len(model.model.layers)
+
+
+def test_state_dicts_of_timm_fit_a_model_stepified_again() -> None:
+    first, second = (changed(tiny.vit(), "stepify") for _ in range(2))
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(outputs(first), outputs(second))
+
+
+def test_what_cannot_be_saved_or_loaded_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="was not changed by stepify or deepen"):
+        save(tiny.vit(), tmp_path)
+    with pytest.raises(UsageError, match=r"neither stepsnet\.json nor config\.json"):
+        load(tmp_path)
+    tiny.llama().save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match="has no entry 'stepsnet'"):
+        load(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"stepsnet": {}, "architectures": ["logging"]}))
+    with pytest.raises(UsageError, match="transformers has no model class 'logging'"):
+        load(tmp_path)
