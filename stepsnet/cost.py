@@ -1,8 +1,8 @@
 """The cost of a network: parameters, and multiply-accumulates (MACs) of one forward pass, counted on the meta device.
 
-"FLOPs" in the paper are MACs of matrix products and convolutions. Layers are counted as in Table 1: every convolution or linear layer on
-the main path is one, and attention is one. A Transformer block has 5 (QKV, attention, projection, two in the MLP), a basic block 2, a
-bottleneck 3.
+"FLOPs" in the paper are MACs of matrix products and convolutions. Layers are counted as in Table 1: every convolution
+or linear layer on the main path is one, and attention is one. A Transformer block has 5 (QKV, attention, projection,
+two in the MLP), a basic block 2, a bottleneck 3.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ def count_params(model: nn.Module) -> int:
 
 
 def count_macs(model: nn.Module, *inputs: Any, kinds: Mapping[nn.Module, Hashable] | None = None) -> int:
-    """Multiply-accumulates of one forward pass, attention included. Of `inputs` only the shapes matter; they may be real tensors.
+    """Multiply-accumulates of one forward pass, attention included. Of `inputs` only the shapes matter.
 
-    `kinds` saves time in deep networks: of all its modules of one kind with inputs of one shape, only the first is run, and the others
-    count as much. They must return the shape they take.
+    `kinds` saves time in deep networks: of all its modules of one kind with inputs of one shape, only the first is run,
+    and the others count as much. They must return the shape they take.
     """
-    # On the meta device attention consists of matrix products. On the CPU it is one fused kernel, which the counter does not see.
+    # On the meta device attention consists of matrix products. On the CPU it is one fused kernel, which the counter
+    # does not see.
     state = {name: tensor.to("meta") for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     inputs = tuple(value.to("meta") if isinstance(value, Tensor) else value for value in inputs)
     counter = FlopCounterMode(display=False)

@@ -13,7 +13,7 @@ from stepsnet.blocks.mlp import Mlp
 from stepsnet.cost import Cost, count_macs, count_params
 from stepsnet.errors import UsageError
 from stepsnet.models import FeatureBackbone, Model, compile_blocks, cost_of, create_model
-from tests.models.zoo import STEPS, TINY, VISION
+from tests.models.tiny import STEPS, TINY, VISION
 
 
 def counted_in_full(model: Model, input_size: tuple[int, ...] | None = None) -> int:
@@ -21,28 +21,34 @@ def counted_in_full(model: Model, input_size: tuple[int, ...] | None = None) -> 
     return count_macs(model, model.dummy_input(input_size))
 
 
-@pytest.mark.parametrize("name", [*TINY, "steps_deit_small", "steps_swin_tiny", "steps_resnet50", "swinpp_tiny", "transformer_30m"])
+@pytest.mark.parametrize(
+    "name", [*TINY, "steps_deit_small", "steps_swin_tiny", "steps_resnet50", "swinpp_tiny", "transformer_30m"]
+)
 def test_blocks_of_one_kind_may_be_counted_once(name: str) -> None:
     model = create_model(name, device="meta")
     assert model.cost().macs == counted_in_full(model)
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_they_may_with_several_streams(name: str) -> None:
+def test_blocks_of_one_kind_may_be_counted_once_with_several_streams(name: str) -> None:
     model = create_model(name, residual="hyper", device="meta")
     assert model.cost().macs == counted_in_full(model)
 
 
 @pytest.mark.parametrize("name", VISION)
 @pytest.mark.parametrize("size", [(3, 33, 50), (3, 64, 47)], ids=str)
-def test_they_may_at_other_image_sizes(name: str, size: tuple[int, ...]) -> None:
+def test_blocks_of_one_kind_may_be_counted_once_at_other_image_sizes(name: str, size: tuple[int, ...]) -> None:
     model = create_model(name, device="meta")
     assert model.cost(size).macs == counted_in_full(model, size)
 
 
 # Computed by hand-written formulas for each layer, which agreed with the counts of all registered models.
 FORMULAS: list[tuple[str, dict[str, Any], Cost]] = [
-    ("swin_tiny", {"img_size": 32}, Cost(12, 65, 28_288_354, 103_229_952)),  # the last map is 1 × 1, smaller than a window
+    (
+        "swin_tiny",
+        {"img_size": 32},
+        Cost(12, 65, 28_288_354, 103_229_952),
+    ),  # the last map is 1 × 1, smaller than a window
     ("swin_tiny", {"img_size": (250, 100)}, Cost(12, 65, 28_288_354, 2_830_467_072)),  # odd maps, padded at every stage
     ("swinpp_tiny", {"img_size": 90, "patch_size": 3}, Cost(12, 89, 28_507_138, 2_020_434_816)),
     ("swin_tiny", {"window_size": 5, "head_dim": 16}, Cost(12, 65, 28_287_388, 4_847_562_240)),
@@ -56,7 +62,9 @@ FORMULAS: list[tuple[str, dict[str, Any], Cost]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "cost"), FORMULAS, ids=[f"{name} {options}" for name, options, _ in FORMULAS])
+@pytest.mark.parametrize(
+    ("name", "options", "cost"), FORMULAS, ids=[f"{name} {options}" for name, options, _ in FORMULAS]
+)
 def test_costs_are_those_of_the_formulas(name: str, options: dict[str, Any], cost: Cost) -> None:
     assert create_model(name, device="meta", **options).cost() == cost
 
@@ -70,7 +78,9 @@ def test_the_reverse_design_costs_the_same(name: str, macro: str) -> None:
 @pytest.mark.parametrize(("N", "C", "D"), [(197, 192, 12), (50, 48, 3), (1, 16, 1)])
 def test_equation_3(N: int, C: int, D: int) -> None:
     """12NC²D + 2N²CD for D Transformer blocks of width C over N tokens: a test of the counter."""
-    blocks = nn.Sequential(*(nn.Sequential(nn.LayerNorm(C), Attention(C, 4), nn.LayerNorm(C), Mlp(C, 4 * C)) for _ in range(D)))
+    blocks = nn.Sequential(
+        *(nn.Sequential(nn.LayerNorm(C), Attention(C, 4), nn.LayerNorm(C), Mlp(C, 4 * C)) for _ in range(D))
+    )
     equation = 12 * N * C * C * D + 2 * N * N * C * D
     assert count_macs(blocks, torch.zeros(1, N, C)) == equation
 
@@ -94,13 +104,13 @@ def test_tied_parameters_count_once_and_their_products_twice() -> None:
     assert cost_of(Tied(), input_size=(8,)) == Cost(blocks=None, layers=None, params=64, macs=128)
 
 
-def test_a_module_from_elsewhere_counts_too() -> None:
+def test_modules_of_other_libraries_are_counted() -> None:
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 6 * 6, 5))
     expected = Cost(blocks=None, layers=None, params=3 * 8 * 9 + 8 + 288 * 5 + 5, macs=36 * 3 * 8 * 9 + 288 * 5)
     assert cost_of(module, input_size=(3, 8, 8)) == expected
 
 
-def test_a_module_from_elsewhere_has_to_be_told_its_input() -> None:
+def test_modules_of_other_libraries_need_an_input_size() -> None:
     with pytest.raises(UsageError, match="the input of Linear is unknown; give input_size"):
         cost_of(nn.Linear(2, 2))
 
@@ -113,11 +123,11 @@ def test_a_backbone_costs_less_than_its_model() -> None:
     assert 0 < cost.params < cost_of("test_swin").params
 
 
-def test_a_name_will_do() -> None:
+def test_the_cost_of_a_name() -> None:
     assert cost_of("deit_small") == Cost(blocks=12, layers=62, params=22_050_664, macs=4_598_882_304)
 
 
-def test_counting_leaves_the_model_as_it_was() -> None:
+def test_counting_does_not_change_the_model() -> None:
     model = create_model("test_resnet")
     frozen = next(module for module in model.modules() if isinstance(module, nn.BatchNorm2d))
     frozen.eval()
@@ -128,7 +138,7 @@ def test_counting_leaves_the_model_as_it_was() -> None:
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
 
 
-def test_parts_of_ones_own_are_counted() -> None:
+def test_parameters_of_residual_designs_are_counted() -> None:
     assert count_params(create_model("test_deit", residual="layerscale")) == cost_of("test_deit").params + 8 * 32
 
 

@@ -34,9 +34,9 @@ class PlainJoin(nn.Module):
 class MatchedJoin(PlainJoin):
     """[y_{i-1}, s x_i], with s = RMS(y_{i-1}) / RMS(x_i) at each position.
 
-    y has grown by many residual terms before the join. The next norm divides y and x_i by their common deviation, so an unscaled x_i
-    would be too small beside y: the paper's shortcut degradation, at the join. The factor has no parameters and no gradient. It is
-    computed and applied in fp32 or wider. Where x_i is zero, it stays zero.
+    y has grown by many residual terms before the join. The next norm divides y and x_i by their common deviation, so an
+    unscaled x_i would be too small beside y: the paper's shortcut degradation, at the join. The factor has no
+    parameters and no gradient. It is computed and applied in fp32 or wider. Where x_i is zero, it stays zero.
     """
 
     def scaled(self, y: Tensor, x: Tensor) -> Tensor:
@@ -53,17 +53,24 @@ class MatchedJoin(PlainJoin):
 
     def rms(self, z: Tensor) -> Tensor:
         wide = torch.promote_types(z.dtype, torch.float32)
-        return torch.linalg.vector_norm(z, dim=self.channel_dim, keepdim=True, dtype=wide) / z.shape[self.channel_dim] ** 0.5
+        return (
+            torch.linalg.vector_norm(z, dim=self.channel_dim, keepdim=True, dtype=wide)
+            / z.shape[self.channel_dim] ** 0.5
+        )
 
 
 class DifferentiableMatchedJoin(MatchedJoin):
-    """The matched join with the gradient of its factor: y is also trained through the scale of x_i, and x_i's own scale gets no gradient."""
+    """The matched join with the gradient of its factor: y also learns through the scale of x_i."""
 
     def factor(self, y: Tensor, x: Tensor) -> Tensor:
         return self.ratio(y, x)
 
 
-JOINS: dict[str, type[PlainJoin]] = {"plain": PlainJoin, "matched": MatchedJoin, "matched_grad": DifferentiableMatchedJoin}
+JOINS: dict[str, type[PlainJoin]] = {
+    "plain": PlainJoin,
+    "matched": MatchedJoin,
+    "matched_grad": DifferentiableMatchedJoin,
+}
 STUDIED = {"gain": "stepsnet.research.joins", "gain_matched": "stepsnet.research.joins"}
 """Joins that only studies compare, and the module that holds them: imported when an option or a file names one."""
 

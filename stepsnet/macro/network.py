@@ -1,7 +1,7 @@
-"""StepsNet: n residual networks of growing width, joined along channels (arXiv 2511.14329, Eq. 5), and its reverse (Eq. 6).
+"""StepsNet: n residual networks of growing width, joined along channels (arXiv 2511.14329, Eq. 5). Reverse: Eq. 6.
 
-Legend: the input x = [x_1 … x_n] is split along channels into slices of d_1 … d_n channels. C_i = d_1 + … + d_i is the width of step i.
-F_i is step i: any module from C_i channels to C_i channels. y_i is its output.
+Legend: the input x = [x_1 … x_n] is split along channels into slices of d_1 … d_n channels. C_i = d_1 + … + d_i is the
+width of step i. F_i is step i: any module from C_i channels to C_i channels. y_i is its output.
 """
 
 from __future__ import annotations
@@ -48,12 +48,15 @@ MakeStack = Callable[[Iterable[nn.Module]], nn.Module]
 class StepsNet(nn.Module):
     """y_1 = F_1(x_1);  y_i = F_i([y_{i-1}, x_i]).
 
-    `steps` are the F_i and `widths` the growing C_i. `channel_dim` is the dimension of the channels: -1 for tokens, 1 for images.
-    `join` is "plain" (Eq. 5), "matched", a module (y, x) → [y, x] used at every join, or a function (C_{i-1}, d_i, channel_dim) →
-    module. Further arguments of a call, also by keyword, are passed to every step. With a single step the network is F_1, bit-exactly.
+    `steps` are the F_i and `widths` the growing C_i. `channel_dim` is the dimension of the channels: -1 for tokens, 1
+    for images. `join` is "plain" (Eq. 5), "matched", a module (y, x) → [y, x] used at every join, or a function
+    (C_{i-1}, d_i, channel_dim) → module. Further arguments of a call, also by keyword, are passed to every step. With a
+    single step the network is F_1, bit-exactly.
     """
 
-    def __init__(self, steps: Iterable[nn.Module], widths: Sequence[int], channel_dim: int = -1, join: Join = "plain") -> None:
+    def __init__(
+        self, steps: Iterable[nn.Module], widths: Sequence[int], channel_dim: int = -1, join: Join = "plain"
+    ) -> None:
         super().__init__()
         self.steps = nn.ModuleList(steps)
         self.widths = tuple(widths)
@@ -61,15 +64,24 @@ class StepsNet(nn.Module):
         _check_widths(self.steps, self.widths, "grow from narrow to wide", self.widths)
         self.slices = slices_of(self.widths)
         make_join = resolve_join(join)
-        self.joins = nn.ModuleList(make_join(narrow, wide - narrow, channel_dim) for narrow, wide in pairwise(self.widths))
+        self.joins = nn.ModuleList(
+            make_join(narrow, wide - narrow, channel_dim) for narrow, wide in pairwise(self.widths)
+        )
 
     @classmethod
     def from_blocks(
-        cls, make_block: MakeBlock, plan: StepPlan | str, *, channel_dim: int = -1, join: Join = "plain", make_stack: MakeStack = Stack
+        cls,
+        make_block: MakeBlock,
+        plan: StepPlan | str,
+        *,
+        channel_dim: int = -1,
+        join: Join = "plain",
+        make_stack: MakeStack = Stack,
     ) -> StepsNet:
-        """The network of a plan. `make_block(width, index)` makes its blocks; indices count them in the order of execution.
+        """The network of a plan. `make_block(width, index)` makes the blocks, in the order of execution.
 
-        >>> net = StepsNet.from_blocks(lambda width, index: nn.TransformerEncoderLayer(width, 4, batch_first=True), "64x2, 96x1, 128x1")
+        >>> make_block = lambda width, index: nn.TransformerEncoderLayer(width, nhead=4, batch_first=True)
+        >>> net = StepsNet.from_blocks(make_block, "64x2, 96x1, 128x1")
         >>> net(torch.zeros(1, 10, 128)).shape
         torch.Size([1, 10, 128])
         """
@@ -88,8 +100,10 @@ class StepsNet(nn.Module):
         _check_input(x, self.widths[-1], self.channel_dim)
         return _cut(x, self.slices, self.channel_dim) if len(self.slices) > 1 else (x,)
 
-    def walk(self, x: Tensor, *args: Any, after: Collection[int] | None = None, **kwargs: Any) -> tuple[Tensor, list[Tensor]]:
-        """The output, and the full-width states after the blocks numbered `after` (None: all). A step that is no Stack is one block."""
+    def walk(
+        self, x: Tensor, *args: Any, after: Collection[int] | None = None, **kwargs: Any
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The output, and the full-width states after blocks `after` (None: all). Other steps count as one block."""
         y, *fresh = self.split(x)
         states: list[Tensor] = []
         number = 0
@@ -113,7 +127,8 @@ class StepsNet(nn.Module):
 class ReverseStepsNet(nn.Module):
     """[x_{i+1}, y_i] = F_i(x_i);  y_n = F_n(x_n); the output is [y_1 … y_n] (Eq. 6, Table 10).
 
-    `widths` go from wide to narrow. The first channels of F_i's output go on to the next step; the others are part of the output.
+    `widths` go from wide to narrow. The first channels of F_i's output go on to the next step; the others are part of
+    the output.
     """
 
     def __init__(self, steps: Iterable[nn.Module], widths: Sequence[int], channel_dim: int = -1) -> None:
@@ -140,8 +155,10 @@ class ReverseStepsNet(nn.Module):
             done.append(y)
         return torch.cat((*done, self.steps[-1](x, *args, **kwargs)), self.channel_dim)
 
-    def walk(self, x: Tensor, *args: Any, after: Collection[int] | None = None, **kwargs: Any) -> tuple[Tensor, list[Tensor]]:
-        """The output, and the states [y_1 … y_{i-1}, x_i] after the blocks numbered `after`, as StepsNet.walk returns them."""
+    def walk(
+        self, x: Tensor, *args: Any, after: Collection[int] | None = None, **kwargs: Any
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The output, and the states [y_1 … y_{i-1}, x_i] after blocks `after`, as in StepsNet.walk."""
         _check_input(x, self.widths[0], self.channel_dim)
         done: list[Tensor] = []
         states: list[Tensor] = []
@@ -160,13 +177,18 @@ class ReverseStepsNet(nn.Module):
         return f"widths={self.widths}, channel_dim={self.channel_dim}"
 
 
-def _make_steps(make_block: MakeBlock, make_stack: MakeStack, widths: Sequence[int], depths: Sequence[int]) -> list[nn.Module]:
+def _make_steps(
+    make_block: MakeBlock, make_stack: MakeStack, widths: Sequence[int], depths: Sequence[int]
+) -> list[nn.Module]:
     index = count()
-    return [make_stack([make_block(width, next(index)) for _ in range(depth)]) for width, depth in zip(widths, depths, strict=True)]
+    return [
+        make_stack([make_block(width, next(index)) for _ in range(depth)])
+        for width, depth in zip(widths, depths, strict=True)
+    ]
 
 
 def _cut(x: Tensor, slices: tuple[int, ...], channel_dim: int) -> tuple[Tensor, ...]:
-    """Slices as views, except the first: it is a copy, since the next step may change it in place (its norm would copy it anyway)."""
+    """Slices as views, except the first: the next step may change it in place, so it is a copy."""
     first, *rest = x.split(slices, channel_dim)
     return first.clone(), *rest
 
@@ -184,7 +206,9 @@ def _check_widths(steps: nn.ModuleList, widths: tuple[int, ...], rule: str, grow
 
 def _check_input(x: Tensor, width: int, channel_dim: int) -> None:
     if not -x.dim() <= channel_dim < x.dim():
-        raise UsageError(f"the channels are at dimension {channel_dim}, which an input of shape {tuple(x.shape)} does not have")
+        raise UsageError(
+            f"the channels are at dimension {channel_dim}, which an input of shape {tuple(x.shape)} does not have"
+        )
     if x.shape[channel_dim] != width:
         found = f"has {x.shape[channel_dim]} at dimension {channel_dim}"
         raise UsageError(f"the network is {width} channels wide, the input of shape {tuple(x.shape)} {found}")

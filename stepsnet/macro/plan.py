@@ -21,12 +21,15 @@ class StepPlan:
 
     def __post_init__(self) -> None:
         if not self.widths or len(self.widths) != len(self.depths):
-            raise UsageError(f"a plan needs one depth per width and at least one step, got widths {self.widths} and depths {self.depths}")
+            raise UsageError(
+                f"a plan needs at least one step and one depth per width, got {self.widths} and {self.depths}"
+            )
         if self.widths[0] < 1 or min(self.depths) < 0:
             raise UsageError(f"the plan '{self}' needs positive widths and no negative depths")
         for narrow, wide in pairwise(self.widths):
             if wide <= narrow:
-                raise UsageError(f"the plan '{self}' goes from width {narrow} to {wide}: every step must be wider than the one before")
+                why = "every step must be wider than the one before"
+                raise UsageError(f"the plan '{self}' goes from width {narrow} to {wide}: {why}")
 
     @classmethod
     def parse(cls, text: str) -> StepPlan:
@@ -35,7 +38,8 @@ class StepPlan:
         for part in text.split(","):
             match = _STEP.fullmatch(part.strip())
             if match is None:
-                raise UsageError(f"'{part.strip()}' in the plan '{text}' is not WIDTHxBLOCKS; a plan looks like '192x12, 272x6, 384x6'")
+                example = "a plan looks like '192x12, 272x6, 384x6'"
+                raise UsageError(f"'{part.strip()}' in the plan '{text}' is not WIDTHxBLOCKS; {example}")
             steps.append((int(match[1]), int(match[2])))
         return cls(tuple(width for width, _ in steps), tuple(depth for _, depth in steps))
 
@@ -48,16 +52,16 @@ class StepPlan:
     def default(cls, width: int, depth: int, steps: int, round_width: Callable[[float], int] = round) -> StepPlan:
         """The paper's plan for a plain stack of `depth` blocks of `width` (Sec. 4.1 and 5.5).
 
-        Each step is √2 narrower than the next, so a block costs half. Half of a step's blocks are replaced by twice as many in the
-        step before; of an odd number, the larger half. 384x12 becomes 192x12, 272x6, 384x6. ResNet-34's 256x5 becomes
-        64x6, 90x3, 128x3, 181x3, 256x2 (Tables 8, 12, 13).
+        Each step is √2 narrower than the next, so a block costs half. Half of a step's blocks are replaced by twice as
+        many in the step before; of an odd number, the larger half. 384x12 becomes 192x12, 272x6, 384x6. ResNet-34's
+        256x5 becomes 64x6, 90x3, 128x3, 181x3, 256x2 (Tables 8, 12, 13).
         """
         if steps < 1:
             raise UsageError(f"a plan of {steps} steps does not exist; the plain residual network has 1")
         most = 2 * width.bit_length()  # each step is √2 narrower: further ones would be narrower than one channel
         widths = [width if i == 0 else round_width(width / 2 ** (i / 2)) for i in range(min(steps, most))][::-1]
         if steps > most or widths[0] < 1 or any(narrow >= wide for narrow, wide in pairwise(widths)):
-            raise UsageError(f"{steps} steps of √2 do not fit into width {width}: the last widths would be {widths}; ask for fewer steps")
+            raise UsageError(f"{steps} steps of √2 do not fit into width {width}, which gives {widths}; ask for fewer")
         depths = [depth]
         for _ in range(steps - 1):
             first = depths[0]

@@ -1,4 +1,4 @@
-"""DeiT (arXiv 2012.12877) and Steps-DeiT: a Vision Transformer of one resolution, its blocks in one step or several (Table 13)."""
+"""DeiT (arXiv 2012.12877) and Steps-DeiT (Table 13): a Vision Transformer of one resolution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stepsnet.blocks.residual import Place
 from stepsnet.macro import Stack, StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, head_rule, image_sides, multiple_of
 from stepsnet.models.registry import register
-from stepsnet.models.vision import Feature, FeatureInfo, VisionModel
+from stepsnet.models.vision import FeatureInfo, VisionModel
 
 HEAD_DIM = 64
 round_width = multiple_of(2)
@@ -28,7 +28,7 @@ def heads_of(width: int) -> int:
 
 
 class Block(nn.Sequential):
-    """Attention, then an MLP of ratio 4, each a residual branch behind its layer norm."""
+    """Attention, then an MLP of ratio 4. Both are residual branches with a layer norm first."""
 
     def __init__(self, place: Place, heads: int, residual: ResidualPart) -> None:
         width = place.width
@@ -38,7 +38,7 @@ class Block(nn.Sequential):
 
 
 class DeiT(VisionModel):
-    """`plan` is one StepPlan ending at `embed_dim`, its string, or a number of steps of the plain stack `embed_dim` × `depth`."""
+    """Vision Transformer. The plan ends at `embed_dim`; the plain network is `embed_dim` × `depth`."""
 
     family = "deit"
     pools = ("token", "avg", "")
@@ -70,7 +70,7 @@ class DeiT(VisionModel):
         self.net = build.stage(plan, lambda place: Block(place, heads(place.width), build.residual))
         self.norm: nn.Module = nn.LayerNorm(embed_dim, eps=1e-6)
         self.num_features = embed_dim
-        self.feature_info = FeatureInfo.of(Feature(f"block {index}", embed_dim, patch_size) for index in range(plan.blocks))
+        self.feature_info = FeatureInfo.of((f"block {index}", embed_dim, patch_size) for index in range(plan.blocks))
         self.reset_classifier(num_classes, global_pool)
         self.init_own_parameters()
 
@@ -85,7 +85,7 @@ class DeiT(VisionModel):
         return ("patch_embed.", "cls_token", "pos_embed")
 
     def positions(self, grid: tuple[int, int]) -> Tensor:
-        """The learned positions, interpolated where the picture has another size than the one they were learned at."""
+        """The learned positions, interpolated for a grid of another size than the model's own."""
         if grid == self.grid:
             return self.pos_embed
         token, patches = self.pos_embed.float().split((1, self.grid[0] * self.grid[1]), dim=1)
@@ -119,14 +119,14 @@ register(DeiT, "deit_small", embed_dim=384, depth=12)
 register(DeiT, "deit_base", embed_dim=768, depth=12)
 register(DeiT, "steps_deit_tiny", embed_dim=192, depth=12, plan="96x12, 136x6, 192x6")
 register(DeiT, "steps_deit_small", embed_dim=384, depth=12, plan="192x12, 272x6, 384x6")
-# Table 13 prints the 302-layer plan below under this name; the 86.7 M of Table 1 need this one.
+# Table 13 prints the 302-layer plan below under this name. Only this plan has the 86.7 M parameters of Table 1.
 register(DeiT, "steps_deit_base", embed_dim=768, depth=12, plan="384x12, 544x6, 768x6")
 register(DeiT, "steps_deit_small_d60", embed_dim=384, depth=12, plan="96x12, 136x12, 192x12, 272x12, 384x12")
 
 # Table 5(a), fixed width: residual networks of 136 channels and seven-step networks of widths 136·2^((i-5)/2).
 for blocks in (24, 36, 48, 72, 96):
     register(DeiT, f"deit_deep_d{blocks}", embed_dim=136, depth=blocks)
-# The rule is (D, D/2 … D/2); the paper gives none for 36 blocks, and this allocation meets its 8.8 M and 2.0 G.
+# The rule is (D, D/2 … D/2). The paper gives no depths for 36 blocks; these have its 8.8 M parameters and 2.0 G MACs.
 for blocks, depths in {
     24: (6, 3, 3, 3, 3, 3, 3),
     36: (9, 5, 4, 4, 5, 4, 5),
@@ -134,7 +134,15 @@ for blocks, depths in {
     72: (18, 9, 9, 9, 9, 9, 9),
     96: (24, 12, 12, 12, 12, 12, 12),
 }.items():
-    register(DeiT, f"steps_deit_deep_d{blocks}", embed_dim=272, depth=depths[0], plan=StepPlan((34, 48, 68, 96, 136, 192, 272), depths))
+    register(
+        DeiT,
+        f"steps_deit_deep_d{blocks}",
+        embed_dim=272,
+        depth=depths[0],
+        plan=StepPlan((34, 48, 68, 96, 136, 192, 272), depths),
+    )
 
 register(DeiT, "test_deit", embed_dim=32, depth=4, img_size=32, patch_size=8, num_classes=10)
-register(DeiT, "test_steps_deit", embed_dim=32, depth=4, plan="16x4, 22x2, 32x2", img_size=32, patch_size=8, num_classes=10)
+register(
+    DeiT, "test_steps_deit", embed_dim=32, depth=4, plan="16x4, 22x2, 32x2", img_size=32, patch_size=8, num_classes=10
+)

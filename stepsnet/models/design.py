@@ -1,4 +1,4 @@
-"""Design: plan, join, macro, residual design and stochastic depth of a model; and the networks of its stages, built from it."""
+"""Design: plan, join, macro, residual design and stochastic depth of a model. StageBuilder makes networks from it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PlanLike: TypeAlias = StagePlan | Sequence[StagePlan]
 Net: TypeAlias = StepsNet | ReverseStepsNet
 
 MACROS = ("steps", "reverse")
-# A number of steps for a hierarchical network applies to its last stages: stepping the first two, which are narrow, "yields minimal
-# effect" (Table 11).
+# A number of steps for a hierarchical network applies to its last stages: stepping the first two, which are narrow,
+# "yields minimal effect" (Table 11).
 STEPPED_STAGES = 2
 
 
@@ -28,8 +28,8 @@ STEPPED_STAGES = 2
 class Design:
     """What may differ between a residual network and its Steps versions.
 
-    `plan` is one plan per stage, in any form that `resolve_plans` takes. `macro` is "steps" (Eq. 5) or "reverse" (Eq. 6). `drop_path`
-    is the drop rate of the last block's branches; rates grow linearly from 0 at the first block.
+    `plan` is one plan per stage, in any form that `resolve_plans` takes. `macro` is "steps" (Eq. 5) or "reverse" (Eq.
+    6). `drop_path` is the drop rate of the last block's branches; rates grow linearly from 0 at the first block.
     """
 
     plan: PlanLike = None
@@ -45,10 +45,12 @@ class Design:
         if self.macro == "reverse" and self.join != "plain":
             raise UsageError("the reverse design (Eq. 6) has no joins, so join stays 'plain' with macro='reverse'")
         if not 0.0 <= self.drop_path < 1.0:
-            raise UsageError(f"drop_path_rate is the probability that a branch is dropped, from 0 to below 1, not {self.drop_path}")
+            raise UsageError(
+                f"drop_path_rate is the probability that a branch is dropped, from 0 to below 1, not {self.drop_path}"
+            )
 
     def plans(self, plain: Sequence[StepPlan], round_width: Callable[[float], int]) -> tuple[StepPlan, ...]:
-        """One plan per stage; `plain` is the residual network, one step per stage, from which numbers of steps are derived."""
+        """One plan per stage. `plain` is the residual network: one step per stage."""
         return resolve_plans(self.plan, plain, round_width)
 
 
@@ -56,10 +58,11 @@ PLAIN = Design()
 
 
 class StageBuilder:
-    """Builds the networks of a model's stages. It numbers the blocks through all stages, so that drop-path rates grow along all of them.
+    """Builds the networks of a model's stages. Blocks are numbered through all stages; drop-path rates grow with them.
 
-    `depth` is the number of all blocks. `expansion` is the number of channels for one unit of plan width (4 in bottleneck ResNets, whose
-    plans give the width of the bottleneck). `residual` makes the residual branches of a block.
+    `depth` is the number of all blocks. `expansion` is the number of channels for one unit of plan width (4 in
+    bottleneck ResNets, whose plans give the width of the bottleneck). `residual` makes the residual branches of a
+    block.
     """
 
     def __init__(self, design: Design, depth: int, channel_dim: int = -1, expansion: int = 1) -> None:
@@ -89,8 +92,13 @@ class StageBuilder:
         )
 
 
-def resolve_plans(plan: PlanLike, plain: Sequence[StepPlan], round_width: Callable[[float], int]) -> tuple[StepPlan, ...]:
-    """One plan per stage from a plan, its string (stages separated by ";"), a number of steps, or a sequence of these; None is plain."""
+def resolve_plans(
+    plan: PlanLike, plain: Sequence[StepPlan], round_width: Callable[[float], int]
+) -> tuple[StepPlan, ...]:
+    """One plan per stage, from a plan, its text (stages separated by ";"), a number of steps, or a sequence of these.
+
+    None is `plain`, the residual network. Numbers of steps are derived from it.
+    """
     if isinstance(plan, str) and (";" in plan or plan.strip().isdigit()):
         parts: list[StagePlan] = [int(part) if part.strip().isdigit() else part for part in plan.split(";")]
         plan = parts[0] if len(parts) == 1 else parts
@@ -134,10 +142,11 @@ def image_sides(img_size: int | tuple[int, int], patch_size: int = 1) -> tuple[i
     """Height and width of the images a model is made for."""
     height, width = (img_size, img_size) if isinstance(img_size, int) else img_size
     if min(height, width) < patch_size:
-        raise UsageError(f"img_size {height}×{width} is smaller than one patch of {patch_size}×{patch_size}; give a smaller patch_size")
+        patch = f"one patch of {patch_size}×{patch_size}"
+        raise UsageError(f"img_size {height}×{width} is smaller than {patch}; give a smaller patch_size")
     return height, width
 
 
 def head_rule(rule: Callable[[int], int], head_dim: int | None) -> Callable[[int], int]:
-    """The number of heads for a width: by the family's rule, or of the same `head_dim` everywhere, which must divide every width."""
+    """The number of heads for a width: by the family's rule, or with `head_dim` channels each."""
     return rule if head_dim is None else lambda width: heads_of_dim(width, head_dim)

@@ -1,4 +1,4 @@
-"""Models in files: safetensors with the model's name, options, plan and a format version in the header. Nothing is unpickled."""
+"""Models in safetensors files. The header has name, options, plan and a format version. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from stepsnet.models.model import Model
 from stepsnet.runs.folder import WEIGHTS
 
 FORMAT_VERSION = 1
-CONVERT = (
-    'safetensors.torch.save_file({k: v.contiguous() for k, v in torch.load("FILE", weights_only=True).items()}, "w.safetensors")'
-)
+CONVERT = 'safetensors.torch.save_file(torch.load("FILE", weights_only=True), "w.safetensors")'
 
 
 def save_model(model: Model, path: str | Path, weights: Mapping[str, Tensor] | None = None) -> None:
     """Write a model that `create_model` made, or other `weights` for it, such as averaged ones. The write is atomic."""
     path = Path(path)
     if not model.default_cfg:
-        raise UsageError(f"{path}: only a model that create_model made can be rebuilt from a file; save this one's state_dict() instead")
+        raise UsageError(f"{path}: only models from create_model can be saved; save this one's state_dict() instead")
     if model.default_cfg.get("folded"):
-        raise UsageError(f"{path}: a folded model cannot be saved; save the one it was made from, and fold it again after loading")
+        raise UsageError(
+            f"{path}: a folded model cannot be saved; save the one it was made from, and fold it again after loading"
+        )
     try:
         options = json.dumps(model.default_cfg["options"] | model.changed_options(), default=_plain)
     except TypeError as error:
@@ -40,7 +40,10 @@ def save_model(model: Model, path: str | Path, weights: Mapping[str, Tensor] | N
         "plan": model.plan,
         "options": options,
     }
-    tensors = {key: tensor.detach().contiguous() for key, tensor in (model.state_dict() if weights is None else weights).items()}
+    tensors = {
+        key: tensor.detach().contiguous()
+        for key, tensor in (model.state_dict() if weights is None else weights).items()
+    }
     replace_file(path, safetensors.torch.save(tensors, metadata=header))
 
 
@@ -57,8 +60,9 @@ def weights_file(path: str | Path) -> Path:
 def load_weights(model: Model, path: str | Path, *, mmap: bool = False) -> None:
     """Fill a model from a file of `save_model` or from any safetensors state dict with the same keys and shapes.
 
-    With `mmap`, a model on the meta device gets memory-mapped weights: nothing is copied, processes share the pages, and pages that
-    training changes become private. The file may be deleted or replaced meanwhile, but must not be overwritten in place.
+    With `mmap`, a model on the meta device gets memory-mapped weights: nothing is copied, processes share the pages,
+    and pages that training changes become private. The file may be deleted or replaced meanwhile, but must not be
+    overwritten in place.
     """
     read_header(path, ours=False)
     weights = safetensors.torch.load_file(path)
@@ -96,12 +100,16 @@ def read_header(path: str | Path, ours: bool = True) -> dict[str, str]:
             header = dict(file.metadata() or {})
     except safetensors.SafetensorError as error:
         why = "pickled checkpoints are not read, since they can run code; convert a state dict with"
-        raise UsageError(f"{path} is no safetensors file ({error}); {why} {CONVERT.replace('FILE', str(path))}") from error
+        raise UsageError(
+            f"{path} is no safetensors file ({error}); {why} {CONVERT.replace('FILE', str(path))}"
+        ) from error
     if ours and "stepsnet_format" not in header:
         raise UsageError(f"{path} does not say which model it is for; use create_model(name, checkpoint_path=…)")
     version = header.get("stepsnet_format", str(FORMAT_VERSION))
     if not version.isdigit() or int(version) > FORMAT_VERSION:
-        raise UsageError(f"{path} was written by a newer stepsnet (format {version}, this one reads up to {FORMAT_VERSION}); upgrade")
+        raise UsageError(
+            f"{path} was written by a newer stepsnet (format {version}, this one reads up to {FORMAT_VERSION}); upgrade"
+        )
     return header
 
 

@@ -1,4 +1,8 @@
-"""Transformer and Steps-Transformer (Table 4): language models as LLaMA (arXiv 2302.13971), with RMSNorm, rotary positions and SwiGLU."""
+"""Transformer and Steps-Transformer (Table 4): language models like LLaMA (arXiv 2302.13971).
+
+They have RMSNorm, rotary positions and SwiGLU. Shapes: B batch, T new tokens, S tokens with those in the cache, C
+channels.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepsnet.blocks.attention import Cache, CausalAttention, KeyValueCache, TextContext, causal_mask, heads_for, rotary_table
+from stepsnet.blocks.attention import (
+    Cache,
+    CausalAttention,
+    KeyValueCache,
+    TextContext,
+    causal_mask,
+    heads_for,
+    rotary_table,
+)
 from stepsnet.blocks.designs import ResidualPart
 from stepsnet.blocks.mlp import SwiGLU
 from stepsnet.blocks.residual import Place
@@ -27,12 +39,12 @@ def heads_of(width: int) -> int:
 
 
 def text_positions(mask: Tensor) -> Tensor:
-    """Each token's place in its own text, (B, S), counted over what the mask says is text."""
+    """The position of each token in its text, (B, S); padding, where the mask (B, S) is false, does not count."""
     return (mask.long().cumsum(-1) - 1).clamp_min(0)
 
 
 class Block(nn.Module):
-    """Causal attention, then SwiGLU, each a residual branch behind its RMSNorm."""
+    """Causal attention, then SwiGLU. Both are residual branches with an RMSNorm first."""
 
     def __init__(self, place: Place, heads: int, residual: ResidualPart) -> None:
         super().__init__()
@@ -45,14 +57,14 @@ class Block(nn.Module):
 
 
 class Embedding(nn.Embedding):
-    """Token embedding, also the head's weight; normal 0.02 as in LLaMA."""
+    """Token embedding, also the weight of the head; initialised with deviation 0.02 as in LLaMA."""
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=0.02)
 
 
 class Transformer(Model):
-    """Token ids (B, T) in, logits (B, T, vocab_size) out; the head is the embedding, transposed."""
+    """Token ids (B, T) in, logits (B, T, vocab_size) out. The head is the transposed embedding."""
 
     family = "transformer"
 
@@ -86,10 +98,12 @@ class Transformer(Model):
         return ("embed.",)
 
     def new_cache(self) -> KeyValueCache:
-        """An empty cache for `forward`: pass the same one with each further piece of the text."""
+        """An empty cache for `forward`. Pass the same cache with every part of the text."""
         return KeyValueCache()
 
-    def forward(self, x: Tensor, cache: Cache | None = None, mask: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, cache: Cache | None = None, mask: Tensor | None = None, positions: Tensor | None = None
+    ) -> Tensor:
         return self.forward_head(self.forward_features(x, cache, mask, positions))
 
     def forward_head(self, x: Tensor) -> Tensor:
@@ -99,27 +113,31 @@ class Transformer(Model):
     def forward_features(
         self, x: Tensor, cache: Cache | None = None, mask: Tensor | None = None, positions: Tensor | None = None
     ) -> Tensor:
-        """The last hidden state (B, T, C), normalised.
+        """The last hidden state (B, T, C) after its norm.
 
-        With a cache, `x` are the ids of the T tokens that follow those it holds, S in all. For a batch of unequal texts, `mask` (B, S) is
-        false where a token is padding. `positions` (B, T) are counted where they are not given: along each text, padding left out.
+        With a cache, `x` has the ids of the T tokens after those in the cache. For texts of unequal lengths, `mask` (B,
+        S) is false at padding. `positions` (T) or (B, T) are by default counted along each text, without padding.
         """
         if x.dim() != 2 or x.is_floating_point():
-            raise UsageError(f"the language model takes token ids of shape (batch, tokens), got {tuple(x.shape)} of {x.dtype}")
+            raise UsageError(
+                f"the language model takes token ids of shape (batch, tokens), got {tuple(x.shape)} of {x.dtype}"
+            )
         T = x.shape[1]
         past = cache.length if cache is not None else 0
         if positions is None:
-            positions = torch.arange(past, past + T, device=x.device) if mask is None else text_positions(mask)[:, past:]
+            positions = (
+                torch.arange(past, past + T, device=x.device) if mask is None else text_positions(mask)[:, past:]
+            )
         context = TextContext(self.rotary_tables(positions), causal_mask(mask, T, past, x.device), cache)
         return self.norm(self.net(self.embed(x), context))
 
     def rotary_tables(self, positions: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
-        """Cosine and sine for positions (T) or (B, T), once for all blocks of equal head dimension."""
-        rows = positions if positions.dim() == 1 else positions[:, None]  # (B, 1, T): the same for all heads
+        """Cosine and sine for positions (T) or (B, T), by head dimension."""
+        rows = positions if positions.dim() == 1 else positions[:, None]  # (B, 1, T) for all heads
         return {dim: rotary_table(rows, dim) for dim in self.head_dims}
 
     def count_layers(self) -> int:
-        return super().count_layers() + 1  # the head, which is no module of its own
+        return super().count_layers() + 1  # the head, which is not a module
 
     def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
         return torch.zeros(1, *(input_size or self.input_size), dtype=torch.long, device="meta")
@@ -132,4 +150,6 @@ register(Transformer, "steps_transformer_30m", embed_dim=384, depth=6, plan="192
 register(Transformer, "steps_transformer_44m", embed_dim=512, depth=6, plan="256x6, 368x3, 512x3")
 register(Transformer, "steps_transformer_63m", embed_dim=512, depth=12, plan="256x12, 368x6, 512x6")
 register(Transformer, "test_transformer", embed_dim=32, depth=4, vocab_size=256, seq_len=32)
-register(Transformer, "test_steps_transformer", embed_dim=32, depth=4, plan="16x4, 24x2, 32x2", vocab_size=256, seq_len=32)
+register(
+    Transformer, "test_steps_transformer", embed_dim=32, depth=4, plan="16x4, 24x2, 32x2", vocab_size=256, seq_len=32
+)

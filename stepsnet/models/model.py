@@ -1,4 +1,4 @@
-"""What every model of the zoo offers. What vision models offer besides is in vision.py."""
+"""Model, the base class of all families, and the layer of each parameter. vision.py adds what vision models have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from stepsnet.models.design import Net, format_plans
 
 
 class Model(nn.Module, ABC):
-    """A network of the zoo. `plans` has one plan a stage, `input_size` is the shape of one input, `default_cfg` what it was made from."""
+    """Base class of all families.
+
+    `plans` has one plan per stage. `input_size` is the shape of one input. `default_cfg` is what the model was made
+    from.
+    """
 
     family: str
     plans: tuple[StepPlan, ...]
@@ -36,14 +40,14 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def forward_features(self, x: Tensor) -> Tensor:
-        """The last hidden state, normalised, `num_features` wide."""
+        """The last hidden state after its norm, `num_features` wide."""
 
     @abstractmethod
     def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
-        """One input on the meta device, for counting and tracing."""
+        """One input on the meta device, for counting."""
 
     def cost(self, input_size: tuple[int, ...] | None = None) -> Cost:
-        """Blocks, layers, parameters, and MACs of one input, by default of the model's own input size. Counted on the meta device."""
+        """Blocks, layers, parameters and MACs of one input, by default of the model's own size."""
         kinds = {block: kind_of(block) for block in self.blocks_in_order()}
         macs = count_macs(self, self.dummy_input(input_size), kinds=kinds)
         return Cost(self.count_blocks(), self.count_layers(), count_params(self), macs)
@@ -62,7 +66,7 @@ class Model(nn.Module, ABC):
         return [module for module in self.modules() if isinstance(module, (StepsNet, ReverseStepsNet))]
 
     def blocks_in_order(self) -> list[nn.Module]:
-        """All residual blocks in the order of execution."""
+        """The residual blocks of all stacks, in the order of execution."""
         return [block for stack in self.modules() if isinstance(stack, Stack) for block in stack.blocks]
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
@@ -72,11 +76,11 @@ class Model(nn.Module, ABC):
                 module.grad_checkpointing = enable
 
     def no_weight_decay(self) -> set[str]:
-        """Parameters that weight decay should leave alone, besides biases and norms."""
+        """Parameters without weight decay, besides biases and norms."""
         return set()
 
     def stem_names(self) -> tuple[str, ...]:
-        """Prefixes of the parameters before the first block, layer 0 of layer-wise learning-rate decay."""
+        """Prefixes of the parameters before the first block: layer 0 of layer-wise learning-rate decay."""
         return ()
 
     def get_classifier(self) -> nn.Module:
@@ -92,44 +96,45 @@ class Model(nn.Module, ABC):
         return {}
 
     def changed_options(self) -> dict[str, Any]:
-        """Options that differ from those the model was made with, for files: a new head has other classes."""
+        """Options that may differ from those the model was made with, such as the number of classes. For files."""
         return {}
 
     def init_own_parameters(self) -> None:
-        """Start the parameters the model holds itself (tokens, positions); its submodules start themselves."""
+        """Initialise the parameters that no submodule holds (tokens, positions)."""
 
     def reset_layer(self, layer: nn.Module) -> None:
-        """Start the parameters of one submodule: plain linear layers as `init` says, others by their own `reset_parameters()`."""
+        """Initialise one submodule: linear layers by `init`, others by their own `reset_parameters()`."""
         if type(layer) is nn.Linear:
             INITS[self.init](layer)
         else:
             layer.reset_parameters()  # type: ignore[operator]  # checked by the caller
 
     def reset_parameters(self) -> None:
-        """Start all parameters and running statistics over; fills a model that was made on the meta device."""
+        """Initialise all parameters and running statistics again, also of a model that was made on the meta device."""
         for name, module in self.named_modules():
             if module is self:
                 self.init_own_parameters()
             elif callable(getattr(module, "reset_parameters", None)):
                 self.reset_layer(module)
             elif any(True for _ in module.parameters(recurse=False)):
-                raise UsageError(f"{name} ({type(module).__name__}) holds parameters but has no reset_parameters() to start them")
+                what = f"{name} ({type(module).__name__})"
+                raise UsageError(f"{what} holds parameters but has no reset_parameters() to initialise them")
 
 
 def kind_of(block: nn.Module) -> Hashable:
-    """Equal for blocks that cost the same for inputs of one shape: those with modules of the same types and weights of the same shapes."""
+    """Equal for blocks with modules of the same types and weights of the same shapes. They cost the same."""
     return tuple(map(type, block.modules())), tuple(parameter.shape for parameter in block.parameters())
 
 
 def layer_ids(model: Model) -> dict[str, int]:
-    """The layer each parameter belongs to for layer-wise learning-rate decay: 0 the stem, then block by block, last the head.
+    """The layer of each parameter, for layer-wise learning-rate decay: stem 0, then one per block, then the head.
 
-    What stands between blocks (joins, patch merging, downsampling blocks) belongs to the block that follows it.
+    Modules between blocks (joins, patch merging, downsampling blocks) belong to the next block.
     """
     layer = 0
     owner: dict[str, int] = dict.fromkeys(model.stem_names(), 0)
     for name, module in model.named_modules():
-        if isinstance(module, Stack):  # named ….steps.2, and ….joins.1 is the join in front of it
+        if isinstance(module, Stack):  # ….steps.2, with the join ….joins.1 before it
             net, number = name.rsplit(".steps.", 1)
             owner[f"{net}.joins.{int(number) - 1}."] = layer + 1
             owner |= {f"{name}.blocks.{index}.": layer + 1 + index for index in range(len(module.blocks))}

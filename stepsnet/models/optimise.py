@@ -21,13 +21,15 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 VARIANTS_OF_A_KIND = 8
 
 
-def compile_blocks(model: AnyModel, *, backend: str | Callable[..., Any] = "inductor", dynamic: bool | None = None) -> AnyModel:
+def compile_blocks(
+    model: AnyModel, *, backend: str | Callable[..., Any] = "inductor", dynamic: bool | None = None
+) -> AnyModel:
     """Compile every residual block of a model in place, and return the model. State-dict keys do not change.
 
-    Blocks of one kind (types, widths, shifted windows or not) share compiled code. So the compile time, spent in the first call, grows
-    with the number of kinds and hardly with the depth, while torch.compile of the whole model unrolls its depth. `dynamic` is that of
-    `torch.compile`: by default, the second batch size compiles code for all sizes; with True, the first does. Maps of another height or
-    width are compiled again.
+    Blocks of one kind (types, widths, shifted windows or not) share compiled code. So the compile time, spent in the
+    first call, grows with the number of kinds and hardly with the depth, while torch.compile of the whole model unrolls
+    its depth. `dynamic` is that of `torch.compile`: by default, the second batch size compiles code for all sizes; with
+    True, the first does. Maps of another height or width are compiled again.
     """
     from torch._dynamo import config  # takes a second to import
 
@@ -45,11 +47,13 @@ def compile_blocks(model: AnyModel, *, backend: str | Callable[..., Any] = "indu
 
 
 class SharedDropPath(DropPath):
-    """Stochastic depth with the rate as a tensor: an input of the compiled code, where a number would compile each block separately."""
+    """Stochastic depth with a tensor as rate, an input of compiled code. A number would compile every block anew."""
 
     def __init__(self, rate: float) -> None:
         super().__init__(rate)
-        self.keep = torch.tensor(1.0 - rate, device="cpu")  # no buffer: not in the state dict, and a CPU scalar works with any device
+        self.keep = torch.tensor(
+            1.0 - rate, device="cpu"
+        )  # no buffer: not in the state dict, and a CPU scalar works with any device
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
@@ -66,8 +70,10 @@ def _share_drop_paths(model: nn.Module) -> None:
 
 
 def _only_batches_vary(compiled: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Height, width and channels of maps are static. They differ between stages, and the compiler would make them symbolic, which
-    takes many minutes for the windows of a Swin."""
+    """Make height, width and channels of maps static.
+
+    They differ between stages. The compiler would make them symbolic, which takes many minutes for the windows of Swin.
+    """
 
     def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if x.dim() == 4 and not torch.compiler.is_compiling():
@@ -78,14 +84,16 @@ def _only_batches_vary(compiled: Callable[..., Tensor]) -> Callable[..., Tensor]
 
 
 def fold(model: AnyModule) -> AnyModule:
-    """A copy of a model for inference, with every `bn…` folded into the `conv…` of the same ending beside it (`bn2` into `conv2`).
+    """A copy of a model for inference, with every batch norm `bn…` folded into its convolution `conv…` (`bn2`:
+    `conv2`).
 
-    γ (w∗x − μ)/σ + β = (γ/σ w)∗x + (β − γμ/σ): the same outputs up to rounding, with fewer operations. A model without batch norms is
-    copied as it is. A folded model can be exported and compiled. It cannot be trained with batch norms, and its weights fit no unfolded
-    model. Pairs are found by name, so a network of your own must run `conv2` right before `bn2`.
+    γ (w∗x − μ)/σ + β = (γ/σ w)∗x + (β − γμ/σ): the same outputs up to rounding, with fewer operations. A model without
+    batch norms is copied as it is. A folded model can be exported and compiled. It cannot be trained with batch norms,
+    and its weights fit no unfolded model. Pairs are found by name, so a network of your own must run `conv2` right
+    before `bn2`.
     """
     if model.training:
-        raise UsageError("fold() is for inference, where batch norms are fixed, but the model is in training mode: call model.eval() first")
+        raise UsageError("fold() is for inference, but the model is in training mode: call model.eval() first")
     folded = deepcopy(model)
     for module in list(folded.modules()):
         for name, norm in list(module.named_children()):

@@ -36,7 +36,13 @@ class Variant:
 
 
 VARIANTS: dict[str, Variant] = {}
-DESIGN_OPTIONS = {"plan": "plan", "join": "join", "macro": "macro", "residual": "residual", "drop_path_rate": "drop_path"}
+DESIGN_OPTIONS = {
+    "plan": "plan",
+    "join": "join",
+    "macro": "macro",
+    "residual": "residual",
+    "drop_path_rate": "drop_path",
+}
 """Options of every model that make up its Design, with the names of Design's fields."""
 
 
@@ -109,32 +115,43 @@ def create_model(
 ) -> Model | FeatureBackbone:
     """Make a model by name.
 
-    Every model takes `plan`, `join`, `macro`, `residual`, `drop_path_rate` and `init`. Further options are the arguments of its family's
-    class, such as `num_classes`, `img_size` or `vocab_size`; an unknown one raises an error with the nearest known ones. `init` is the
-    initialisation of linear layers: the family's "own", or "xavier". With `features_only` the result is a backbone that returns a list of
-    maps (B, C, H, W), chosen by `out_indices`. `checkpoint_path` loads weights. With `device="meta"` nothing is allocated;
-    `to_empty(device=…)` and then `reset_parameters()` fill such a model.
+    Every model takes `plan`, `join`, `macro`, `residual`, `drop_path_rate` and `init`. Further options are the
+    arguments of its family's class, such as `num_classes`, `img_size` or `vocab_size`; an unknown one raises an error
+    with the nearest known ones. `init` is the initialisation of linear layers: the family's "own", or "xavier". With
+    `features_only` the result is a backbone that returns a list of maps (B, C, H, W), chosen by `out_indices`.
+    `checkpoint_path` loads weights. With `device="meta"` nothing is allocated; `to_empty(device=…)` and then
+    `reset_parameters()` fill such a model.
     """
     variant = get_variant(name)
-    known = [option for option in inspect.signature(variant.family).parameters if option != "design"] + [*DESIGN_OPTIONS, "init"]
+    own = [option for option in inspect.signature(variant.family).parameters if option != "design"]
+    known = [*own, *DESIGN_OPTIONS, "init"]
     for option in options:
         if option not in known:
-            raise UsageError(f"{name} has no option '{option}'{nearest(option, known)}; its options: {', '.join(known)}")
+            raise UsageError(
+                f"{name} has no option '{option}'{nearest(option, known)}; its options: {', '.join(known)}"
+            )
     chosen = variant.options | {key: value for key, value in options.items() if value is not None}
     init = str(chosen.pop("init", "own"))
     if init not in INITS:
         raise UsageError(f"there is no init '{init}'{nearest(init, INITS)}; known are {', '.join(INITS)}")
     design = Design(**{DESIGN_OPTIONS[key]: value for key, value in chosen.items() if key in DESIGN_OPTIONS})
-    own = {key: value for key, value in chosen.items() if key not in DESIGN_OPTIONS} | {"design": design}
+    arguments = {key: value for key, value in chosen.items() if key not in DESIGN_OPTIONS} | {"design": design}
     device = torch.device(device) if device is not None else torch.get_default_device()
     with device:
-        model = variant.family(**own)
-    if device.type == "meta" or not any(parameter.is_meta for parameter in model.parameters()):  # accelerate.init_empty_weights
+        model = variant.family(**arguments)
+    hollow = any(parameter.is_meta for parameter in model.parameters())  # also inside accelerate.init_empty_weights
+    if device.type == "meta" or not hollow:
         model.to(device)  # parts given by the caller, such as a join, may be elsewhere
     if init != "own":
         model.init = chosen["init"] = init
         model.reset_parameters()
-    model.default_cfg = {"architecture": name, "family": model.family, "input_size": model.input_size, "options": chosen, **model.cfg()}
+    model.default_cfg = {
+        "architecture": name,
+        "family": model.family,
+        "input_size": model.input_size,
+        "options": chosen,
+        **model.cfg(),
+    }
     if checkpoint_path is not None:
         load_weights(model, weights_file(checkpoint_path))
     if not features_only:
@@ -151,8 +168,9 @@ def load_model(
 ) -> Model:
     """Rebuild a saved model with its weights; `options` override those it was made with (`drop_path_rate`, …).
 
-    `path` is a file that `save_model` wrote, or the folder of a finished run. With `mmap` the weights are memory-mapped. The file may be deleted
-    or replaced while the model is in use; if it may be overwritten in place, load with `mmap=False`.
+    `path` is a file that `save_model` wrote, or the folder of a finished run. With `mmap` the weights are
+    memory-mapped. The file may be deleted or replaced while the model is in use; if it may be overwritten in place,
+    load with `mmap=False`.
     """
     path = weights_file(path)
     header = read_header(path)

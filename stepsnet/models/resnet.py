@@ -14,7 +14,7 @@ from stepsnet.blocks.residual import DropPath, Place
 from stepsnet.macro import StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, image_sides
 from stepsnet.models.registry import register
-from stepsnet.models.vision import Feature, FeatureInfo, VisionModel
+from stepsnet.models.vision import FeatureInfo, VisionModel
 
 Branch = type[BasicBranch] | type[BottleneckBranch]
 
@@ -28,10 +28,11 @@ class Block(nn.Sequential):
 
 
 class DownsamplingBlock(nn.Module):
-    """The block that opens a stage: another width and, except in the first stage, half the resolution. It is in no plan.
+    """The first block of a stage: another width and, except in the first stage, half the resolution. It is in no plan.
 
-    The 1×1 convolution of the shortcut has no stride of its own: the pooling in front of it takes every second pixel, which gives
-    the same values. PyTorch's strided 1×1 convolution corrupts memory on some CPUs (docs/upstream/pytorch-strided-1x1-conv.md).
+    The 1×1 convolution of the shortcut has no stride of its own: the pooling in front of it takes every second pixel,
+    which gives the same values. PyTorch's strided 1×1 convolution corrupts memory on some CPUs
+    (docs/upstream/pytorch-strided-1x1-conv.md).
     """
 
     def __init__(self, in_chans: int, place: Place, stride: int, branch: Branch) -> None:
@@ -51,7 +52,7 @@ class DownsamplingBlock(nn.Module):
 
 
 class ResNet(VisionModel):
-    """`plan` is one plan a stage, of the blocks after the one that opens it, in bottleneck widths where there are bottlenecks."""
+    """Plans have the blocks of a stage after its first one. For bottleneck blocks they give bottleneck widths."""
 
     family = "resnet"
 
@@ -70,7 +71,7 @@ class ResNet(VisionModel):
         super().__init__()
         self.branch: Branch = BottleneckBranch if bottleneck else BasicBranch
         plain = [StepPlan.residual(embed_dim * 2**stage, depth) for stage, depth in enumerate(depths)]
-        self.plans = design.plans(plain, int)  # int: ResNet's √2 is rounded down, 90, 181, 362
+        self.plans = design.plans(plain, int)  # int: the paper rounds ResNet's widths down to 90, 181, 362
         for number, (stage_plan, base) in enumerate(zip(self.plans, plain, strict=True), start=1):
             check_width(stage_plan, base.width, f"stage {number}")
         self.input_size = (in_chans, *image_sides(img_size))
@@ -96,7 +97,7 @@ class ResNet(VisionModel):
             opening = DownsamplingBlock(stream, place, 2 if index else 1, self.branch)
             self.stages.append(nn.Sequential(OrderedDict(opening=opening, net=build.stage(stage_plan, make_block))))
             stream = place.width
-            features.append(Feature(f"stages.{index}", stream, 4 * 2**index))
+            features.append((f"stages.{index}", stream, 4 * 2**index))
         self.num_features = stream
         self.feature_info = FeatureInfo.of(features)
         self.reset_classifier(num_classes, global_pool)
@@ -127,7 +128,9 @@ class ResNet(VisionModel):
         return x, maps
 
     def count_blocks(self) -> int:
-        return len(self.blocks_in_order()) + len(self.stages)  # with the blocks that open the stages
+        return len(self.blocks_in_order()) + len(
+            self.stages
+        )  # with the first blocks of the stages, which are in no plan
 
     def cut_after(self, feature: int) -> None:
         self.stages = self.stages[: feature + 1]
@@ -141,14 +144,14 @@ class ResNet(VisionModel):
 register(ResNet, "resnet18", depths=(1, 1, 1, 1))
 register(ResNet, "resnet34", depths=(2, 3, 5, 2))
 register(ResNet, "resnet50", depths=(2, 3, 5, 2), bottleneck=True)
-# The ×0 steps keep their channels: the last slice passes untouched to the end of the stage.
+# Steps with ×0 blocks keep their channels: the last slice passes unchanged to the end of the stage.
 register(
     ResNet,
     "steps_resnet18",
     depths=(1, 1, 1, 1),
     plan="64x1; 128x1; 64x2, 90x1, 128x1, 181x1, 256x0; 64x2, 90x1, 128x1, 181x1, 256x1, 362x1, 512x0",
 )
-# Table 12 prints 64×1, 128×1 for the first two stages, a slip: the totals need 64×2, 128×3.
+# Table 12 prints 64×1, 128×1 for the first two stages, but its totals need 64×2, 128×3.
 STEPS_34 = "64x2; 128x3; 64x6, 90x3, 128x3, 181x3, 256x2; 64x2, 90x1, 128x1, 181x1, 256x1, 362x1, 512x1"
 register(ResNet, "steps_resnet34", depths=(2, 3, 5, 2), plan=STEPS_34)
 register(ResNet, "steps_resnet50", depths=(2, 3, 5, 2), bottleneck=True, plan=STEPS_34)

@@ -1,4 +1,4 @@
-"""Swin (arXiv 2103.14030) and Steps-Swin: windows of attention over four resolutions, each stage in one step or several (Table 14)."""
+"""Swin (arXiv 2103.14030) and Steps-Swin (Table 14): window attention at four resolutions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from stepsnet.blocks.window import WindowAttention
 from stepsnet.macro import StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, head_rule, image_sides
 from stepsnet.models.registry import register
-from stepsnet.models.vision import Feature, FeatureInfo, VisionModel
+from stepsnet.models.vision import FeatureInfo, VisionModel
 
 HEAD_DIM = 32
-# 17 heads of 32 would come nearer; Table 14 prints 16.
+# 17 heads would be nearer to 32 channels each, but Table 14 prints 16.
 PRINTED_HEADS = {544: 16}
 
 
@@ -30,13 +30,13 @@ def heads_of(width: int) -> int:
 
 
 def round_width(width: float) -> int:
-    """√2 spacing rounded so that the heads, in fours, divide it: 136, 272, 360, 544, 720."""
+    """Round to a width that a number of heads, a multiple of four, divides: 136, 272, 360, 544, 720."""
     heads = 4 * max(round(width / HEAD_DIM / 4), 1)
     return heads * round(width / heads)
 
 
 class Block(nn.Sequential):
-    """Window attention, shifted in every other block of a stage, then an MLP of ratio 4."""
+    """Window attention, shifted in every second block of a stage, then an MLP of ratio 4."""
 
     attn: nn.Module
     mlp: nn.Module
@@ -51,7 +51,7 @@ class Block(nn.Sequential):
 
 
 class Swin(VisionModel):
-    """`plan` is one plan a stage; a stage is as wide as its plan's last step, whatever the stage before."""
+    """Each stage is as wide as the last step of its plan, independent of the stage before."""
 
     family = "swin"
     block: type[Block] = Block
@@ -83,7 +83,7 @@ class Swin(VisionModel):
         def make_block(place: Place) -> nn.Module:
             return self.block(place, self.heads(place.width), window_size, build.residual)
 
-        # Each stage but the first begins with patch merging.
+        # Each stage except the first begins with patch merging.
         openings: list[dict[str, nn.Module]] = [{}]
         openings += [{"merging": PatchMerging(before, width)} for before, width in pairwise(widths)]
         self.stages = nn.ModuleList(
@@ -92,7 +92,9 @@ class Swin(VisionModel):
         )
         self.norm: nn.Module = nn.LayerNorm(widths[-1])
         self.num_features = widths[-1]
-        self.feature_info = FeatureInfo.of(Feature(f"stages.{index}", width, patch_size * 2**index) for index, width in enumerate(widths))
+        self.feature_info = FeatureInfo.of(
+            (f"stages.{index}", width, patch_size * 2**index) for index, width in enumerate(widths)
+        )
         self.reset_classifier(num_classes, global_pool)
 
     def no_weight_decay(self) -> set[str]:
@@ -120,8 +122,8 @@ class Swin(VisionModel):
         return torch.amax(x, dim=(1, 2)) if self.global_pool == "max" else x
 
 
-# Table 14 prints a last step of 768×0 (1024×0) in stage 4. Only networks without that step have the printed sizes (27.8, 49.1, 86.7 M
-# and 58 M under UPerNet): stage 4 is 544 (720) wide, patch merging, norm and head with it.
+# Table 14 prints a last step of 768×0 (1024×0) in stage 4. Only networks without that step have the printed sizes
+# (27.8, 49.1, 86.7 M, and 58 M with UPerNet): stage 4, its patch merging, norm and head are 544 (720) wide.
 STAGE_4 = "192x4, 272x2, 384x2, 544x2"
 STAGE_4_BASE = "256x4, 360x2, 512x2, 720x2"
 PLANS = {
@@ -137,20 +139,28 @@ def register_sizes(family: type[Swin], prefix: str) -> None:
     for size, (width, depths) in SIZES.items():
         register(family, f"{prefix}_{size}", embed_dim=width, depths=depths)
         register(family, f"steps_{prefix}_{size}", embed_dim=width, depths=depths, plan=PLANS[size])
-    # Maps of 16, 8, 4 and 2 with windows of 2: all but the last have shifted windows.
-    tiny = {"embed_dim": 6, "depths": (2, 1, 2, 2), "img_size": 32, "patch_size": 2, "window_size": 2, "num_classes": 10}
+    # Maps of 16, 8, 4 and 2 with windows of 2: all except the last have shifted windows.
+    tiny = {
+        "embed_dim": 6,
+        "depths": (2, 1, 2, 2),
+        "img_size": 32,
+        "patch_size": 2,
+        "window_size": 2,
+        "num_classes": 10,
+    }
     register(family, f"test_{prefix}", **tiny)
     register(family, f"test_steps_{prefix}", **tiny, plan="6x2; 12x1; 12x2, 16x1, 24x1; 24x2, 34x1, 48x1")
 
 
 register_sizes(Swin, "swin")
 
-# Table 5(b), fixed FLOPs: the deeper, the narrower.
+# Table 5(b), fixed FLOPs: deeper networks are narrower.
 for blocks, width in {24: 68, 48: 48, 72: 39, 96: 34}.items():
     unit = blocks // 12
     register(Swin, f"swin_deep_d{blocks}", embed_dim=width, depths=(unit, unit, 9 * unit, unit))
-# 14 blocks: stage 4 four blocks deep and 544 wide, the rest plain. The paper does not print the plans of 48, 64 and 96 blocks; these
-# are reconstructed: its √2 widths, depths that fall from narrow to wide, blocks exact, parameters and MACs that round to its 28.8 M, 4.6 G.
+# 14 blocks: stage 4 has four blocks and is 544 wide, the rest is plain. The paper does not print the plans of 48, 64
+# and 96 blocks. These are reconstructed: √2 widths, depths that fall from narrow to wide, the exact number of blocks,
+# and parameters and MACs that round to the printed 28.8 M and 4.6 G.
 RECONSTRUCTED = {
     48: "68x10, 96x8, 136x6, 192x4, 272x3, 384x2; 192x4, 272x3, 384x2, 544x2",
     64: "96x12, 136x7, 192x4, 272x3, 384x2; 96x14, 136x8, 192x4, 272x3, 384x2, 544x1",

@@ -1,7 +1,7 @@
-"""Swin++ and Steps-Swin++: Swin's macro design, with the micro parts of CMT (arXiv 2107.06263) that the paper adds to it (Sec. 5.2).
+"""Swin++ and Steps-Swin++ (Sec. 5.2): Swin with two parts of CMT (arXiv 2107.06263).
 
-A 3×3 depthwise convolution with its own shortcut (the local perception unit) goes before attention, and the MLP has another inside
-(ConvFFN). The paper prints no sizes for these models; ours are our own counts.
+A 3×3 depthwise convolution with its own shortcut (the local perception unit) comes before attention, and the MLP
+contains another (ConvFFN). The paper prints no sizes for these models.
 """
 
 from __future__ import annotations

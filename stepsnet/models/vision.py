@@ -1,10 +1,9 @@
-"""What vision models offer: the face timm users know, and the backbone made from it."""
+"""VisionModel, with the interface that timm's models have, and FeatureBackbone, which is made from one."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Literal, overload
 
 import torch
@@ -18,21 +17,13 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
-@dataclass(frozen=True)
-class Feature:
-    """One of the maps a backbone offers: where it comes from, its channels, and how many pixels of the picture one step of it spans."""
-
-    module: str
-    num_chs: int
-    reduction: int
-
-
 class FeatureInfo(list[dict[str, Any]]):
-    """One dict a feature map, with timm's two questions about all of them."""
+    """One dict per feature map, as in timm: `module`, `num_chs`, `reduction` (its stride in pixels) and `index`."""
 
     @classmethod
-    def of(cls, features: Iterable[Feature]) -> FeatureInfo:
-        return cls({**asdict(feature), "index": index} for index, feature in enumerate(features))
+    def of(cls, features: Iterable[tuple[str, int, int]]) -> FeatureInfo:
+        keys = ("module", "num_chs", "reduction")
+        return cls({**dict(zip(keys, feature, strict=True)), "index": index} for index, feature in enumerate(features))
 
     def channels(self) -> list[int]:
         return [info["num_chs"] for info in self]
@@ -42,7 +33,7 @@ class FeatureInfo(list[dict[str, Any]]):
 
 
 class VisionModel(Model):
-    """A picture classifier that is also a backbone. Families provide the stem, the stages and the costs."""
+    """An image classifier that is also a backbone. Families implement the abstract methods."""
 
     feature_info: FeatureInfo
     num_classes: int
@@ -52,15 +43,15 @@ class VisionModel(Model):
 
     @abstractmethod
     def intermediates(self, x: Tensor, indices: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
-        """The last map, normalised, and the wanted ones on the way to it, these as (B, C, H, W); indices count `feature_info`."""
+        """The last map after its norm, and the maps of `feature_info` at `indices` as (B, C, H, W)."""
 
     @abstractmethod
     def pool(self, x: Tensor) -> Tensor:
-        """One vector a picture from the last map, as `global_pool` says."""
+        """One vector per image from the last map, by `global_pool`."""
 
     @abstractmethod
     def cut_after(self, feature: int) -> None:
-        """Remove every part behind a feature map, for backbones that do not look further."""
+        """Remove all modules after a feature map, for backbones that do not need them."""
 
     def forward(self, x: Tensor) -> Tensor:
         return self.forward_head(self.intermediates(x, ())[0])
@@ -83,35 +74,45 @@ class VisionModel(Model):
     def forward_intermediates(
         self, x: Tensor, indices: int | Sequence[int] | None = None, *, intermediates_only: bool = False
     ) -> tuple[Tensor, list[Tensor]] | list[Tensor]:
-        """Timm's call: the last map and a list of maps (B, C, H, W), or the list alone.
+        """The last map and a list of maps (B, C, H, W), or only the list, as in timm.
 
-        `indices` count `feature_info`; a number means that many of the last, None means all.
+        `indices` are positions in `feature_info`. A number n selects the last n maps, None all.
         """
         last, maps = self.intermediates(x, self.check_indices(indices))
         return maps if intermediates_only else (last, maps)
 
     def check_indices(self, indices: int | Sequence[int] | None) -> list[int]:
         count = len(self.feature_info)
-        chosen = range(count) if indices is None else range(count - indices, count) if isinstance(indices, int) else indices
+        chosen = (
+            range(count) if indices is None else range(count - indices, count) if isinstance(indices, int) else indices
+        )
         wanted = [index + count if index < 0 and not isinstance(indices, int) else index for index in chosen]
         if any(not 0 <= index < count for index in wanted) or wanted != sorted(set(wanted)):
-            raise UsageError(f"out_indices {list(chosen)} must name growing features among 0 … {count - 1} of {type(self).__name__}")
+            maps = f"the feature maps of {type(self).__name__}"
+            raise UsageError(f"out_indices {list(chosen)} must be growing indices from 0 to {count - 1}, {maps}")
         return wanted
 
     def get_classifier(self) -> nn.Module:
         return self.head
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """A new head for other classes; with 0 classes the model returns its pooled features."""
+        """Replace the head. With 0 classes the model returns its pooled features."""
         pool = self.global_pool if global_pool is None else global_pool
         if pool not in self.pools:
-            raise UsageError(f"{type(self).__name__} pools by {', '.join(repr(p) for p in self.pools)}, not by {pool!r}")
+            raise UsageError(
+                f"{type(self).__name__} pools by {', '.join(repr(p) for p in self.pools)}, not by {pool!r}"
+            )
         if num_classes < 0 or (num_classes and not pool):
-            raise UsageError(f"{num_classes} classes with global_pool={pool!r}: a classifier needs a pool; without one, num_classes=0")
+            why = "a classifier needs a pool; without a pool, give num_classes=0"
+            raise UsageError(f"{num_classes} classes with global_pool={pool!r}: {why}")
         self.global_pool = pool
         self.num_classes = num_classes
         like = next(self.parameters())
-        self.head = linear(self.num_features, num_classes, device=like.device, dtype=like.dtype) if num_classes else nn.Identity()
+        self.head = (
+            linear(self.num_features, num_classes, device=like.device, dtype=like.dtype)
+            if num_classes
+            else nn.Identity()
+        )
 
     def cfg(self) -> dict[str, Any]:
         return {"num_classes": self.num_classes, "mean": IMAGENET_MEAN, "std": IMAGENET_STD, "interpolation": "bicubic"}
@@ -124,7 +125,7 @@ class VisionModel(Model):
 
 
 class FeatureBackbone(nn.Module):
-    """`features_only`: a picture in, a list of maps (B, C, H, W) out, for detection and segmentation. Nothing unused stays in it."""
+    """`features_only`: images in, a list of maps (B, C, H, W) out. Modules that no map needs are removed."""
 
     def __init__(self, model: VisionModel, out_indices: Sequence[int] | int | None = None) -> None:
         super().__init__()

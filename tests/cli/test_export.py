@@ -11,7 +11,7 @@ import torch
 from stepsnet.cli.main import main
 from stepsnet.export import load_torch_export, torch_export_facts
 from stepsnet.models import create_model, save_model
-from tests.models.zoo import shake
+from tests.models.tiny import shake
 
 QUICK = ["--format", "torch-export"]
 

@@ -13,7 +13,7 @@ from stepsnet.export import at_size, export_model, has_batch_norms, openvino_cal
 from stepsnet.export.check import FORMATS, Difference, Format, check_shapes
 from stepsnet.export.program import Traced, free_axes
 from stepsnet.models import create_model
-from tests.models.zoo import shake
+from tests.models.tiny import shake
 
 
 def write_dummy(traced: Traced, path: Path) -> Path:

@@ -26,7 +26,7 @@ from stepsnet.export.check import check_shapes, compare
 from stepsnet.export.formats import to_onnx, write_onnx
 from stepsnet.export.program import Traced, trace, write_torch_export
 from stepsnet.models import Model, create_model, fold
-from tests.models.zoo import shake
+from tests.models.tiny import shake
 
 # Every family with few blocks: exporters take up to a second per block.
 CASES: dict[str, dict[str, Any]] = {

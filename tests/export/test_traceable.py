@@ -8,7 +8,7 @@ import torch
 from stepsnet.blocks.window import WindowAttention
 from stepsnet.export.traceable import AnySizeWindowAttention, traceable
 from stepsnet.models import create_model
-from tests.models.zoo import shake
+from tests.models.tiny import shake
 
 
 @pytest.mark.parametrize("shifted", [False, True])

@@ -1,4 +1,4 @@
-"""Random Step by Step Networks for property tests (any widths, rank and channel dimension), and slow versions of Eq. 5 and 6."""
+"""Random networks for property tests (any widths, rank, channel dimension), and slow versions of Eq. 5 and 6."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reverse_reference(x: Tensor, steps: Sequence[nn.Module], widths: Sequence[in
 
 @dataclass(frozen=True)
 class Case:
-    """Widths narrow to wide, where the channels are (counted from the front or from the back), an input's shape, and a seed."""
+    """Widths from narrow to wide, dimension of the channels (also negative), shape of the input, and a seed."""
 
     widths: tuple[int, ...]
     channel_dim: int

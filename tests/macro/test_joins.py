@@ -1,4 +1,4 @@
-"""How a fresh slice joins: plainly, matched in size, or by a module with parameters."""
+"""Joins: plain, matched, and custom modules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rms(x: Tensor, dim: int) -> Tensor:
 
 
 @given(cases(min_steps=2), st.floats(1e-3, 1e3))
-def test_matched_gives_the_fresh_slice_the_size_of_y_at_every_position(case: Case, size: float) -> None:
+def test_matched_gives_the_new_slice_the_rms_of_y_at_every_position(case: Case, size: float) -> None:
     narrow, wide = case.widths[0], case.widths[-1]
     y, x = case.input().split((narrow, wide - narrow), case.channel_dim)
     joined = MatchedJoin(case.channel_dim)(size * y, x)
@@ -33,7 +33,7 @@ def test_matched_only_scales() -> None:
     torch.testing.assert_close(fresh, x * rms(y, 1).float() / rms(x, 1).float())
 
 
-def test_the_factor_carries_no_gradient() -> None:
+def test_the_matched_factor_has_no_gradient() -> None:
     y, x = torch.randn(3, 4, requires_grad=True), torch.randn(3, 6, requires_grad=True)
     fresh = MatchedJoin()(y, x)[:, 4:]
     by_y, by_x = torch.autograd.grad(fresh.sum(), (y, x))
@@ -42,21 +42,23 @@ def test_the_factor_carries_no_gradient() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_short_floats_are_matched_in_fp32(dtype: torch.dtype) -> None:
+def test_half_precision_is_matched_in_fp32(dtype: torch.dtype) -> None:
     y, x = torch.randn(64, 256).to(dtype), (torch.randn(64, 256) / 300).to(dtype)
     joined = MatchedJoin()(y, x)
     assert joined.dtype == dtype
-    expected = (x.double() * rms(y, 1) / rms(x, 1)).to(dtype)  # rounded once, at the end: a factor in bf16 would be off by up to 2⁻⁸
+    expected = (x.double() * rms(y, 1) / rms(x, 1)).to(
+        dtype
+    )  # rounded once, at the end: a factor in bf16 would be off by up to 2⁻⁸
     assert (joined[:, 256:] == expected).double().mean() > 0.999
 
 
-def test_sums_of_short_floats_do_not_overflow() -> None:
+def test_half_precision_sums_do_not_overflow() -> None:
     y, x = torch.full((1, 2048), 200.0, dtype=torch.float16), torch.ones(1, 2048, dtype=torch.float16)
     assert torch.equal(MatchedJoin()(y, x), torch.full((1, 4096), 200.0, dtype=torch.float16))
 
 
 @pytest.mark.parametrize("tiny", [0.0, 1e-45, 1e-39, 1e-30, 1e-20])
-def test_a_slice_that_is_zero_or_nearly_so_gives_finite_values_and_gradients(tiny: float) -> None:
+def test_zero_and_tiny_slices_give_finite_values_and_gradients(tiny: float) -> None:
     y, x = torch.randn(2, 4, requires_grad=True), torch.full((2, 6), tiny, requires_grad=True)
     joined = MatchedJoin()(y, x)
     joined.sum().backward()
@@ -65,7 +67,7 @@ def test_a_slice_that_is_zero_or_nearly_so_gives_finite_values_and_gradients(tin
     assert x.grad.isfinite().all()
 
 
-def test_a_zero_slice_stays_zero_and_others_beside_it_do_not() -> None:
+def test_only_zero_slices_stay_zero() -> None:
     x = torch.randn(2, 6)
     x[0] = 0.0
     fresh = MatchedJoin()(torch.randn(2, 4), x)[:, 4:]
@@ -88,7 +90,7 @@ def identities(count: int) -> list[nn.Module]:
     return [nn.Identity() for _ in range(count)]
 
 
-def test_a_module_serves_at_every_join() -> None:
+def test_a_module_is_used_at_every_join() -> None:
     gain = Gain()
     net = StepsNet(identities(3), [1, 2, 3], join=gain)
     assert net(torch.ones(3)).tolist() == [1.0, 2.0, 2.0]
@@ -109,7 +111,7 @@ def test_a_function_makes_joins_that_fit_their_widths() -> None:
     assert net(torch.ones(9)).tolist() == [1.0] * 2 + [2.0] * 7
 
 
-def test_the_gain_of_a_join_learns() -> None:
+def test_a_parameter_of_a_join_gets_a_gradient() -> None:
     net = StepsNet(identities(2), [1, 2], join=Gain())
     net(torch.ones(2)).sum().backward()
     gradient = net.get_parameter("joins.0.gain").grad
@@ -117,7 +119,7 @@ def test_the_gain_of_a_join_learns() -> None:
     assert gradient.tolist() == [1.0]
 
 
-def test_the_matched_factor_with_gradient_has_the_same_value_and_ignores_the_size_of_the_slice() -> None:
+def test_matched_grad_has_the_value_of_matched_and_no_gradient_along_the_slice() -> None:
     y, x = torch.randn(2, 4, requires_grad=True), torch.randn(2, 6, requires_grad=True)
     joined = StepsNet(identities(2), [4, 10], join="matched_grad").joins[0](y, x)
     assert torch.equal(joined, MatchedJoin()(y, x))
@@ -125,10 +127,12 @@ def test_the_matched_factor_with_gradient_has_the_same_value_and_ignores_the_siz
     assert y.grad is not None
     assert x.grad is not None
     assert torch.count_nonzero(y.grad) == 8  # through the factor alone
-    torch.testing.assert_close((x.grad * x).sum(1), torch.zeros(2), atol=1e-5, rtol=0)  # growing x_i along itself changes nothing
+    torch.testing.assert_close(
+        (x.grad * x).sum(1), torch.zeros(2), atol=1e-5, rtol=0
+    )  # growing x_i along itself changes nothing
 
 
-def test_the_matched_factor_with_gradient_takes_a_zero_slice() -> None:
+def test_matched_grad_has_finite_gradients_for_a_zero_slice() -> None:
     y, x = torch.randn(2, 4, requires_grad=True), torch.zeros(2, 6, requires_grad=True)
     StepsNet(identities(2), [4, 10], join="matched_grad").joins[0](y, x).sum().backward()
     assert y.grad is not None
@@ -137,6 +141,8 @@ def test_the_matched_factor_with_gradient_takes_a_zero_slice() -> None:
     assert x.grad.isfinite().all()
 
 
-def test_an_unknown_join_gets_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"no join 'mached'; nearest: matched, .*; known are plain, matched, .*gain_matched, a module"):
+def test_an_unknown_join_is_refused_with_the_nearest_names() -> None:
+    with pytest.raises(
+        UsageError, match=r"no join 'mached'; nearest: matched, .*; known are plain, matched, .*gain_matched, a module"
+    ):
         StepsNet(identities(2), [1, 2], join="mached")

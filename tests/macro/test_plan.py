@@ -1,4 +1,4 @@
-"""Plans: read, written, refused, and derived from a plain stack as the paper derives them."""
+"""Plans: read, written, refused, and derived from a plain stack as in the paper."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from stepsnet.models import deit, language, swin
 
 plans = st.sets(st.integers(1, 5000), min_size=1, max_size=8).flatmap(
     lambda widths: st.builds(
-        StepPlan, st.just(tuple(sorted(widths))), st.lists(st.integers(0, 99), min_size=len(widths), max_size=len(widths)).map(tuple)
+        StepPlan,
+        st.just(tuple(sorted(widths))),
+        st.lists(st.integers(0, 99), min_size=len(widths), max_size=len(widths)).map(tuple),
     )
 )
 
 
 @given(plans)
-def test_a_plan_survives_being_written_and_read(plan: StepPlan) -> None:
+def test_plans_round_trip_through_text(plan: StepPlan) -> None:
     assert StepPlan.parse(str(plan)) == plan
 
 
@@ -29,13 +31,19 @@ def test_slices_add_up_to_widths(plan: StepPlan) -> None:
     assert [sum(plan.slices[: index + 1]) for index in range(len(plan))] == list(plan.widths)
 
 
-def test_what_a_plan_says() -> None:
+def test_properties_of_a_plan() -> None:
     plan = StepPlan.parse("192x12, 272x6, 384x6")
-    assert (plan.widths, plan.depths, plan.blocks, plan.width, plan.slices) == ((192, 272, 384), (12, 6, 6), 24, 384, (192, 80, 112))
+    assert (plan.widths, plan.depths, plan.blocks, plan.width, plan.slices) == (
+        (192, 272, 384),
+        (12, 6, 6),
+        24,
+        384,
+        (192, 80, 112),
+    )
 
 
 @pytest.mark.parametrize("text", ["192x12,272x6,384x6", " 192 x 12 , 272×6, 384x6 "])
-def test_spaces_and_the_printed_sign_do_not_matter(text: str) -> None:
+def test_plans_may_have_spaces_and_multiplication_signs(text: str) -> None:
     assert str(StepPlan.parse(text)) == "192x12, 272x6, 384x6"
 
 
@@ -51,12 +59,12 @@ def test_spaces_and_the_printed_sign_do_not_matter(text: str) -> None:
         ("", "is not WIDTHxBLOCKS"),
     ],
 )
-def test_a_plan_that_cannot_be_is_answered_with_a_sentence(text: str, sentence: str) -> None:
+def test_invalid_plans_are_refused(text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         StepPlan.parse(text)
 
 
-def test_widths_and_depths_come_in_pairs() -> None:
+def test_a_plan_needs_as_many_depths_as_widths() -> None:
     with pytest.raises(UsageError, match=r"one depth per width .* widths \(4, 8\) and depths \(1,\)"):
         StepPlan((4, 8), (1,))
 
@@ -86,25 +94,29 @@ PRINTED: list[tuple[Callable[[float], int], tuple[int, int, int], str]] = [
 
 
 @pytest.mark.parametrize(("round_width", "stack", "printed"), PRINTED)
-def test_the_default_plan_is_the_papers(round_width: Callable[[float], int], stack: tuple[int, int, int], printed: str) -> None:
+def test_default_plans_are_those_of_the_paper(
+    round_width: Callable[[float], int], stack: tuple[int, int, int], printed: str
+) -> None:
     assert str(StepPlan.default(*stack, round_width)) == printed
 
 
 @given(st.integers(64, 1024), st.integers(1, 40), st.integers(1, 6))
-def test_the_default_plan_ends_where_the_stack_is_and_keeps_its_computation(width: int, depth: int, steps: int) -> None:
+def test_the_default_plan_keeps_width_and_computation_of_the_stack(width: int, depth: int, steps: int) -> None:
     plan = StepPlan.default(width, depth, steps)
     assert plan.width == width
     assert len(plan) == steps
-    cost = sum(step_depth / 2 ** (steps - 1 - index) for index, step_depth in enumerate(plan.depths))  # in blocks of the full width
+    cost = sum(
+        step_depth / 2 ** (steps - 1 - index) for index, step_depth in enumerate(plan.depths)
+    )  # in blocks of the full width
     assert cost == depth
 
 
-def test_no_steps_do_not_exist() -> None:
+def test_a_default_plan_of_no_steps_is_refused() -> None:
     with pytest.raises(UsageError, match="a plan of 0 steps does not exist"):
         StepPlan.default(384, 12, 0)
 
 
-def test_more_steps_than_the_width_has_room_for() -> None:
+def test_a_default_plan_of_too_many_steps_is_refused() -> None:
     with pytest.raises(UsageError, match="9 steps of √2 do not fit into width 8"):
         StepPlan.default(8, 2, 9)
     with pytest.raises(UsageError, match="1000000 steps of √2 do not fit into width 384"):

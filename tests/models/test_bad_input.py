@@ -1,4 +1,4 @@
-"""One sentence for each mistake: what was wrong, where, and what would be right."""
+"""Invalid names, options and inputs raise one sentence: what is wrong, the value, what is allowed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,32 @@ from torch import Tensor, nn
 from stepsnet.blocks.attention import Attention
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model
-from tests.models.zoo import vision
+from tests.models.tiny import vision
 
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [
-    ("steps_diet_small", {}, r"^there is no model 'steps_diet_small'; nearest: steps_deit_small.*`stepsnet models` lists them all$"),
-    ("deit_small", {"plan": "192x12, 272x6"}, r"'192x12, 272x6' ends at width 272, but the model is 384 wide; end it with 384x"),
+    (
+        "steps_diet_small",
+        {},
+        r"^there is no model 'steps_diet_small'; nearest: steps_deit_small.*`stepsnet models` lists them all$",
+    ),
+    (
+        "deit_small",
+        {"plan": "192x12, 272x6"},
+        r"'192x12, 272x6' ends at width 272, but the model is 384 wide; end it with 384x",
+    ),
     ("transformer_30m", {"plan": "192x6"}, r"ends at width 192, but the model is 384 wide"),
     ("resnet18", {"plan": "64x1; 128x1; 256x1; 256x1"}, r"'256x1' ends at width 256, but stage 4 is 512 wide"),
-    ("deit_small", {"plan": "384x6, 192x6"}, r"goes from width 384 to 192: every step must be wider than the one before"),
+    (
+        "deit_small",
+        {"plan": "384x6, 192x6"},
+        r"goes from width 384 to 192: every step must be wider than the one before",
+    ),
     ("deit_small", {"plan": "192by12"}, r"'192by12' in the plan .* looks like '192x12, 272x6, 384x6'"),
-    ("swin_tiny", {"plan": "96x2; 192x2"}, r"network has 4 stages, the plan 2; write one plan per stage, separated by ';'"),
+    (
+        "swin_tiny",
+        {"plan": "96x2; 192x2"},
+        r"network has 4 stages, the plan 2; write one plan per stage, separated by ';'",
+    ),
     ("swin_tiny", {"plan": [1, 1, 1]}, r"has 4 stages, the plan 3"),
     ("deit_small", {"plan": "192x6; 384x6"}, r"has 1 stage, the plan 2"),
     ("deit_small", {"plan": [3, 3]}, r"has 1 stage, the plan 2"),
@@ -28,7 +44,11 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("test_deit", {"plan": 20}, r"20 steps of √2 do not fit into width 32"),
     ("deit_small", {"head_dim": 50}, r"heads of 50 channels do not divide width 384; dimensions that do: 1, 2, 3"),
     ("transformer_30m", {"plan": "33x2, 384x2"}, r"width 33 has no even head dimension, which rotary positions need"),
-    ("transformer_30m", {"head_dim": 3}, r"128 heads of width 384 are 3 channels each; rotary positions need an even number"),
+    (
+        "transformer_30m",
+        {"head_dim": 3},
+        r"128 heads of width 384 are 3 channels each; rotary positions need an even number",
+    ),
     ("deit_small", {"img_size": 8}, r"img_size 8×8 is smaller than one patch of 16×16; give a smaller patch_size"),
     ("swin_tiny", {"img_size": 3}, r"img_size 3×3 is smaller than one patch of 4×4"),
     ("deit_small", {"window_size": 7}, r"deit_small has no option 'window_size'.*; its options: embed_dim, depth"),
@@ -38,15 +58,25 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("steps_deit_small", {"macro": "reverse", "join": "matched"}, r"reverse design \(Eq. 6\) has no joins"),
     ("deit_small", {"residual": "rezeros"}, r"no residual design 'rezeros'; nearest: rezero"),
     ("deit_small", {"global_pool": "max"}, r"DeiT pools by 'token', 'avg', '', not by 'max'"),
-    ("swin_tiny", {"global_pool": ""}, r"1000 classes with global_pool='': a classifier needs a pool; without one, num_classes=0"),
+    (
+        "swin_tiny",
+        {"global_pool": ""},
+        r"1000 classes with global_pool='': a classifier needs a pool; without a pool, give num_classes=0",
+    ),
     ("swin_tiny", {"num_classes": -1}, r"-1 classes"),
-    ("swin_tiny", {"drop_path_rate": 1.0}, r"drop_path_rate is the probability that a branch is dropped, from 0 to below 1, not 1.0"),
+    (
+        "swin_tiny",
+        {"drop_path_rate": 1.0},
+        r"drop_path_rate is the probability that a branch is dropped, from 0 to below 1, not 1.0",
+    ),
     ("swin_tiny", {"out_indices": [0]}, r"out_indices chooses among feature maps: it needs features_only=True"),
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "sentence"), MISTAKES, ids=[f"{name}-{options}" for name, options, _ in MISTAKES])
-def test_models_that_cannot_be(name: str, options: dict[str, Any], sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"), MISTAKES, ids=[f"{name}-{options}" for name, options, _ in MISTAKES]
+)
+def test_invalid_names_and_options_are_refused(name: str, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence) as caught:
         create_model(name, device="meta", **options)
     assert "\n" not in str(caught.value)
@@ -62,23 +92,29 @@ INPUTS: list[tuple[str, Tensor, str]] = [
     ("test_deit", torch.zeros(3, 32, 32), r"images of shape \(batch, 3, height, width\), got \(3, 32, 32\)"),
     ("test_swin", torch.zeros(3, 32, 32), r"images of shape \(batch, 3, height, width\), got \(3, 32, 32\)"),
     ("test_resnet", torch.zeros(3, 32, 32), r"images of shape \(batch, 3, height, width\), got \(3, 32, 32\)"),
-    ("test_transformer", torch.zeros(4, dtype=torch.long), r"token ids of shape \(batch, tokens\), got \(4,\) of torch.int64"),
+    (
+        "test_transformer",
+        torch.zeros(4, dtype=torch.long),
+        r"token ids of shape \(batch, tokens\), got \(4,\) of torch.int64",
+    ),
     ("test_transformer", torch.zeros(1, 4), r"token ids of shape \(batch, tokens\), got \(1, 4\) of torch.float32"),
 ]
 
 
-@pytest.mark.parametrize(("name", "x", "sentence"), INPUTS, ids=[f"{name}-{tuple(x.shape)}-{x.dtype}" for name, x, _ in INPUTS])
-def test_inputs_that_do_not_fit(name: str, x: Tensor, sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "x", "sentence"), INPUTS, ids=[f"{name}-{tuple(x.shape)}-{x.dtype}" for name, x, _ in INPUTS]
+)
+def test_inputs_of_wrong_shape_or_type_are_refused(name: str, x: Tensor, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         create_model(name)(x)
 
 
-def test_heads_that_do_not_divide() -> None:
+def test_heads_that_do_not_divide_the_width_are_refused() -> None:
     with pytest.raises(UsageError, match="5 heads do not divide width 12; numbers that do: 1, 2, 3, 4, 6, 12"):
         Attention(12, 5)
 
 
-def test_a_classifier_for_a_model_without_a_pool() -> None:
+def test_a_classifier_without_a_pool_is_refused() -> None:
     model = vision("test_swin", global_pool="", num_classes=0)
     with pytest.raises(UsageError, match="3 classes with global_pool=''"):
         model.reset_classifier(3)
@@ -98,7 +134,7 @@ def test_names_that_resemble_nothing_get_no_suggestion() -> None:
         create_model("nope")
 
 
-def test_a_part_that_cannot_start_its_parameters_is_named() -> None:
+def test_a_module_that_cannot_reset_its_parameters_is_named() -> None:
     class Stubborn(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -9,11 +9,12 @@ import stepsnet
 
 FAMILIES = ("resnet", "deit", "swin", "swinpp", "transformer")
 NAMES = [f"test_{kind}{family}" for family in FAMILIES for kind in ("", "steps_")]
-# bf16 keeps 8 bits: each rounding is up to 0.4 % off, and the logits of these shallow members stay within 5 % of their largest.
+# bf16 keeps 8 bits: each rounding is up to 0.4 % off, and the logits of these shallow members stay within 5 % of their
+# largest.
 TOLERANCE = 0.05
 
 
-def picture_or_text(model: torch.nn.Module) -> torch.Tensor:
+def image_or_text(model: torch.nn.Module) -> torch.Tensor:
     torch.manual_seed(1)
     return torch.randint(0, 256, (2, 32)) if "Transformer" in type(model).__name__ else torch.randn(2, 3, 32, 32)
 
@@ -22,7 +23,7 @@ def picture_or_text(model: torch.nn.Module) -> torch.Tensor:
 def test_logits_in_bf16_are_near_those_in_fp32(name: str) -> None:
     torch.manual_seed(0)
     model = stepsnet.create_model(name).eval()
-    x = picture_or_text(model)
+    x = image_or_text(model)
     with torch.no_grad():
         exact = model(x)
         rough = model.to(torch.bfloat16)(x if x.dtype is torch.long else x.bfloat16())
@@ -31,10 +32,10 @@ def test_logits_in_bf16_are_near_those_in_fp32(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_autocast_training_reaches_every_weight(name: str) -> None:
+def test_autocast_training_gives_every_weight_a_gradient(name: str) -> None:
     torch.manual_seed(0)
     model = stepsnet.create_model(name).train()
     with torch.autocast("cpu", torch.bfloat16):
-        y = model(picture_or_text(model))
+        y = model(image_or_text(model))
     y.float().square().mean().backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())

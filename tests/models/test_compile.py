@@ -1,4 +1,4 @@
-"""Every family compiles without graph breaks and exports, under both macros and both joins; blocks that are alike share their code."""
+"""Every family compiles without graph breaks and exports, with both macros and joins; equal blocks share code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stepsnet.models import compile_blocks, create_model
 from stepsnet.models.optimise import VARIANTS_OF_A_KIND
-from tests.models.zoo import VARIANTS, example, shake, variant
+from tests.models.tiny import VARIANTS, example, shake, variant
 
 # The other macro and the other join are the same code in every family.
 TRACED = [key for key in VARIANTS if "-" not in key or key.startswith("test_steps_deit-")]
@@ -49,7 +49,9 @@ def test_exports(key: str) -> None:
 def test_exports_for_any_batch(key: str) -> None:
     model = shake(variant(key)).eval()
     with torch.no_grad():
-        exported = torch.export.export(model, (example(model),), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False)
+        exported = torch.export.export(
+            model, (example(model),), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False
+        )
         x = example(model, batch=5)
         torch.testing.assert_close(exported.module()(x), model(x))
 
@@ -75,7 +77,9 @@ def counter() -> Iterator[Counter]:
 
 
 # Two widths, or in Swin one with a kind of its own for shifted windows.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch hides it itself, unless it is an error
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf"
+)  # torch hides it itself, unless it is an error
 @pytest.mark.parametrize(
     ("name", "options", "kinds"),
     [
@@ -85,7 +89,7 @@ def counter() -> Iterator[Counter]:
         ("test_steps_resnet", {"depths": (4,), "plan": "4x4, 8x4"}, 2),
     ],
 )
-def test_blocks_that_are_alike_share_their_code_however_deep_the_network_and_whatever_the_batch(
+def test_equal_blocks_share_compiled_code_at_any_depth_and_batch_size(
     name: str, options: dict[str, Any], kinds: int, counter: Counter
 ) -> None:
     model = compile_blocks(create_model(name, **options, drop_path_rate=0.2), backend=counter)
@@ -124,7 +128,7 @@ def test_a_compiled_language_model_takes_texts_of_two_lengths() -> None:
     ("name", "options", "kinds"),
     [("test_steps_deit", {"plan": "16x4, 32x4"}, 2), ("test_swin", {"depths": (4,)}, 2), ("test_transformer", {}, 1)],
 )
-def test_the_limit_is_raised_for_every_kind_under_its_name_in_older_torch_too(
+def test_the_recompile_limit_grows_with_the_kinds_of_blocks_also_in_older_torch(
     name: str, options: dict[str, Any], kinds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     older = SimpleNamespace(cache_size_limit=8)

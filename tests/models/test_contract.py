@@ -1,4 +1,4 @@
-"""What holds for every model of the zoo, shown on the tiny members of all families."""
+"""What holds for every model, tested on the tiny models of all families."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 from stepsnet.models import create_model
 from stepsnet.models.language import Transformer
 from tests.macro.nets import outputs_of
-from tests.models.zoo import TINY, VARIANTS, VISION, example, shake, variant, vision
+from tests.models.tiny import TINY, VARIANTS, VISION, example, shake, variant, vision
 
 every_variant = pytest.mark.parametrize("key", VARIANTS)
 every_model = pytest.mark.parametrize("name", TINY)
@@ -18,7 +18,7 @@ every_vision_model = pytest.mark.parametrize("name", VISION)
 
 @every_variant
 @pytest.mark.parametrize("size", [(32, 32), (64, 40), (37, 51)], ids=str)
-def test_any_picture_or_text_size_goes_in(key: str, size: tuple[int, int]) -> None:
+def test_images_and_texts_of_any_size_are_accepted(key: str, size: tuple[int, int]) -> None:
     model = variant(key)
     x = example(model, *size)
     logits = model(x)
@@ -89,7 +89,7 @@ def test_checkpointing_keeps_fewer_activations(name: str) -> None:
 
 
 @every_vision_model
-def test_default_cfg_says_how_to_feed_it(name: str) -> None:
+def test_default_cfg_has_the_input_size_and_normalisation(name: str) -> None:
     model = vision(name, num_classes=7)
     config = model.default_cfg
     assert config["input_size"] == (3, 32, 32)
@@ -122,7 +122,7 @@ def test_a_new_classifier(name: str) -> None:
 
 
 @every_vision_model
-def test_a_new_classifier_is_where_the_model_is(name: str) -> None:
+def test_a_new_classifier_has_the_dtype_of_the_model(name: str) -> None:
     model = vision(name).to(torch.float64)
     model.reset_classifier(3)
     assert model(example(model).double()).dtype == torch.float64
@@ -133,7 +133,7 @@ def test_channels_last_gives_the_same(name: str) -> None:
     model = shake(vision(name)).eval()
     x = example(model)
     expected = model(x)
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's annotations have forgotten this one
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
     with outputs_of(model.blocks_in_order()) as outputs:
         torch.testing.assert_close(model(x.to(memory_format=torch.channels_last)), expected)
     assert all(output.is_contiguous(memory_format=torch.channels_last) for output in outputs)

@@ -1,4 +1,4 @@
-"""Backbones: maps with the channels and strides they announce, under every macro, and nothing in them that is not used."""
+"""Backbones return maps with the channels and strides of feature_info, and contain no unused parameters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from stepsnet.errors import UsageError
 from stepsnet.models import FeatureBackbone, create_model
-from tests.models.zoo import VARIANTS, VISION, example, shake, vision
+from tests.models.tiny import VARIANTS, VISION, example, shake, vision
 
 vision_variants = pytest.mark.parametrize("key", [key for key in VARIANTS if "transformer" not in key])
 every_vision_model = pytest.mark.parametrize("name", VISION)
@@ -27,7 +27,7 @@ def check_maps(maps: list[Tensor], info: list[dict[str, int]], sides: tuple[int,
 
 @vision_variants
 @pytest.mark.parametrize("sides", [(32, 32), (37, 51)], ids=str)
-def test_maps_are_as_announced(key: str, sides: tuple[int, int]) -> None:
+def test_maps_have_the_channels_and_strides_of_feature_info(key: str, sides: tuple[int, int]) -> None:
     model = backbone(key)
     check_maps(model(torch.randn(2, 3, *sides)), model.feature_info, sides)
     assert model.feature_info.channels() == [info["num_chs"] for info in model.feature_info]
@@ -35,7 +35,7 @@ def test_maps_are_as_announced(key: str, sides: tuple[int, int]) -> None:
 
 
 @every_vision_model
-def test_hierarchies_offer_four_strides_and_deit_one_a_block(name: str) -> None:
+def test_hierarchies_have_four_maps_and_deit_one_per_block(name: str) -> None:
     model = vision(name)
     offered = model.feature_info.reduction()
     if model.family == "deit":
@@ -67,7 +67,7 @@ def test_some_maps_are_the_same_as_among_all(name: str, indices: int | list[int]
 
 @vision_variants
 @pytest.mark.parametrize("out_indices", [None, [0, 1]], ids=str)
-def test_a_backbone_keeps_nothing_that_it_does_not_use(key: str, out_indices: list[int] | None) -> None:
+def test_a_backbone_has_no_unused_parameters(key: str, out_indices: list[int] | None) -> None:
     model = backbone(key, out_indices)
     shake(model.model)
     torch.stack([found.square().mean() for found in model(torch.randn(2, 3, 32, 32))]).sum().backward()
@@ -93,11 +93,11 @@ def test_checkpointing_works_in_a_backbone() -> None:
 
 
 @pytest.mark.parametrize("indices", [[4], [1, 0], [0, 0], 5, [-5]], ids=str)
-def test_maps_that_are_not_there(indices: int | list[int]) -> None:
-    with pytest.raises(UsageError, match=r"must name growing features among 0 … 3 of Swin"):
+def test_invalid_out_indices_are_refused(indices: int | list[int]) -> None:
+    with pytest.raises(UsageError, match=r"must be growing indices from 0 to 3, the feature maps of Swin"):
         create_model("test_swin", features_only=True, out_indices=indices)
 
 
-def test_text_has_no_maps() -> None:
-    with pytest.raises(UsageError, match="test_transformer takes text, not pictures"):
+def test_language_models_have_no_feature_maps() -> None:
+    with pytest.raises(UsageError, match="test_transformer takes text, not images"):
         create_model("test_transformer", features_only=True)

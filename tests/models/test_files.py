@@ -1,4 +1,4 @@
-"""Models in files: what comes back is what was saved, and nothing in a file is run."""
+"""Models in files: saved, loaded, refused; no code in a file is run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model, load_model, save_model
 from stepsnet.models.files import read_header
-from tests.models.zoo import VARIANTS, check_same, example, shake, variant, vision
+from tests.models.tiny import VARIANTS, check_same, example, shake, variant, vision
 
 every_variant = pytest.mark.parametrize("key", VARIANTS)
 
@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @every_variant
-def test_the_same_logits_come_back(key: str, path: Path) -> None:
+def test_logits_survive_saving_and_loading(key: str, path: Path) -> None:
     model = shake(variant(key))
     x = example(model)
     model(x)  # in training, so that running statistics move
@@ -42,13 +42,16 @@ def test_the_same_logits_come_back(key: str, path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("deit_tiny", {"plan": "16x1, 24x2", "embed_dim": 24, "img_size": (32, 48), "patch_size": 8, "global_pool": "avg"}),
+        (
+            "deit_tiny",
+            {"plan": "16x1, 24x2", "embed_dim": 24, "img_size": (32, 48), "patch_size": 8, "global_pool": "avg"},
+        ),
         ("test_swin", {"plan": [1, 1, 2, "20x2, 40x1"], "window_size": 3, "in_chans": 1}),
         ("test_resnet", {"bottleneck": True, "drop_path_rate": 0.2, "plan": 2}),
         ("test_transformer", {"vocab_size": 50, "plan": "16x1, 32x0", "join": "matched"}),
     ],
 )
-def test_options_come_back(name: str, options: dict[str, Any], path: Path) -> None:
+def test_options_survive_saving_and_loading(name: str, options: dict[str, Any], path: Path) -> None:
     model = shake(create_model(name, **options)).eval()
     save_model(model, path)
     loaded = load_model(path).eval()
@@ -57,7 +60,7 @@ def test_options_come_back(name: str, options: dict[str, Any], path: Path) -> No
     assert (loaded.plan, loaded.input_size) == (model.plan, model.input_size)
 
 
-def test_a_new_head_comes_back(path: Path) -> None:
+def test_a_new_head_survives_saving_and_loading(path: Path) -> None:
     model = vision("test_deit")
     model.reset_classifier(3, "avg")
     save_model(model, path)
@@ -66,12 +69,12 @@ def test_a_new_head_comes_back(path: Path) -> None:
     check_same(loaded.eval(), model.eval(), x)
 
 
-def test_the_number_type_comes_back(path: Path) -> None:
+def test_the_dtype_survives_saving_and_loading(path: Path) -> None:
     save_model(create_model("test_deit").to(torch.bfloat16), path)
     assert {tensor.dtype for tensor in load_model(path).state_dict().values()} == {torch.bfloat16}
 
 
-def test_a_copied_model_does_not_need_its_file_any_more(path: Path) -> None:
+def test_a_model_loaded_without_mmap_does_not_need_its_file(path: Path) -> None:
     model = create_model("test_deit").eval()
     save_model(model, path)
     loaded = load_model(path, mmap=False).eval()
@@ -81,7 +84,7 @@ def test_a_copied_model_does_not_need_its_file_any_more(path: Path) -> None:
 
 
 def test_weights_stay_in_the_file_until_they_are_used(path: Path) -> None:
-    """Written over in place, the file changes what was not read yet: nothing had been copied. (Who may do that loads with mmap=False.)"""
+    """Overwriting the file in place changes weights that were not read yet, so nothing had been copied."""
     save_model(create_model("test_deit"), path)
     loaded = load_model(path)
     with path.open("r+b") as file:
@@ -89,14 +92,16 @@ def test_weights_stay_in_the_file_until_they_are_used(path: Path) -> None:
     assert {float(parameter.detach().abs().max()) for parameter in loaded.parameters()} == {0.0}
 
 
-def test_loading_starts_no_parameter(path: Path) -> None:
+def test_loading_draws_no_random_numbers(path: Path) -> None:
     save_model(create_model("test_steps_swin"), path)
     before = torch.get_rng_state()
     load_model(path)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("vanish", [Path.unlink, lambda path: save_model(create_model("test_deit"), path)], ids=["deleted", "replaced"])
+@pytest.mark.parametrize(
+    "vanish", [Path.unlink, lambda path: save_model(create_model("test_deit"), path)], ids=["deleted", "replaced"]
+)
 def test_a_mapped_models_file_may_be_deleted_or_replaced(vanish: Callable[[Path], None], path: Path) -> None:
     model = create_model("test_deit").eval()
     save_model(model, path)
@@ -106,7 +111,7 @@ def test_a_mapped_models_file_may_be_deleted_or_replaced(vanish: Callable[[Path]
     check_same(loaded, model, x)
 
 
-def test_training_a_mapped_model_leaves_its_file_alone(path: Path) -> None:
+def test_training_a_mapped_model_does_not_change_its_file(path: Path) -> None:
     save_model(create_model("test_deit"), path)
     before = path.read_bytes()
     loaded = load_model(path)
@@ -141,7 +146,7 @@ def test_a_backbone_takes_a_classifiers_weights(path: Path) -> None:
     assert torch.equal(backbone(x)[0], model.forward_intermediates(x, [1], intermediates_only=True)[0])
 
 
-def test_the_header_tells_name_plan_and_format(path: Path) -> None:
+def test_the_header_has_name_plan_and_format(path: Path) -> None:
     save_model(create_model("test_steps_deit"), path)
     header = read_header(path)
     assert (header["name"], header["plan"], header["stepsnet_format"]) == ("test_steps_deit", "16x4, 22x2, 32x2", "1")
@@ -189,7 +194,9 @@ def test_a_pickle_is_refused_and_does_not_run(write: Any, path: Path, tmp_path: 
 
 def rewrite(path: Path, weights: dict[str, Tensor] | None = None, **header: str) -> None:
     old_header, old_weights = read_header(path), safetensors.torch.load_file(path)
-    safetensors.torch.save_file(weights or {key: tensor.clone() for key, tensor in old_weights.items()}, path, old_header | header)
+    safetensors.torch.save_file(
+        weights or {key: tensor.clone() for key, tensor in old_weights.items()}, path, old_header | header
+    )
 
 
 def test_a_newer_format_is_refused(path: Path) -> None:
@@ -199,15 +206,19 @@ def test_a_newer_format_is_refused(path: Path) -> None:
         load_model(path)
 
 
-def test_a_file_for_another_plan_is_named(path: Path) -> None:
+def test_a_file_for_another_plan_is_refused(path: Path) -> None:
     save_model(create_model("test_steps_deit"), path)
-    with pytest.raises(UsageError, match=r"model\.safetensors does not fit test_deit with plan '32x4': it has net\.steps\.1\.\S+ \(\d+"):
+    with pytest.raises(
+        UsageError, match=r"model\.safetensors does not fit test_deit with plan '32x4': it has net\.steps\.1\.\S+ \(\d+"
+    ):
         create_model("test_deit", checkpoint_path=path)
-    with pytest.raises(UsageError, match=r"does not fit test_steps_deit with plan '16x4, 24x2, 32x2': its net\.steps\.1\.\S+ is"):
+    with pytest.raises(
+        UsageError, match=r"does not fit test_steps_deit with plan '16x4, 24x2, 32x2': its net\.steps\.1\.\S+ is"
+    ):
         load_model(path, plan="16x4, 24x2, 32x2")
 
 
-def test_a_file_that_lacks_a_weight_is_named(path: Path) -> None:
+def test_a_file_without_one_of_the_weights_is_refused(path: Path) -> None:
     model = create_model("test_deit")
     save_model(model, path)
     weights = {key: tensor.clone() for key, tensor in model.state_dict().items() if key != "norm.bias"}
@@ -216,7 +227,7 @@ def test_a_file_that_lacks_a_weight_is_named(path: Path) -> None:
         load_model(path)
 
 
-def test_a_file_that_is_not_there(path: Path) -> None:
+def test_a_missing_file_is_refused(path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no file .*model\.safetensors"):
         load_model(path)
 
@@ -230,11 +241,15 @@ def test_the_folder_of_a_run_stands_for_its_final_weights(tmp_path: Path) -> Non
 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"is a folder without weights\.safetensors; give a file, or the folder of a finished run"):
+    with pytest.raises(
+        UsageError, match=r"is a folder without weights\.safetensors; give a file, or the folder of a finished run"
+    ):
         load_model(tmp_path)
 
 
-def test_a_pickled_checkpoint_is_refused_with_the_code_that_converts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickled_checkpoint_is_refused_with_the_code_that_converts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     model = create_model("test_deit").eval()
     torch.save(model.state_dict(), "w.pth")
@@ -245,20 +260,20 @@ def test_a_pickled_checkpoint_is_refused_with_the_code_that_converts_it(tmp_path
     assert torch.equal(create_model("test_deit", checkpoint_path="w.safetensors").eval()(x), model(x))
 
 
-def test_a_file_that_does_not_say_its_model(path: Path) -> None:
+def test_load_model_refuses_a_file_without_model_name(path: Path) -> None:
     safetensors.torch.save_file(create_model("test_deit").state_dict(), path)
     with pytest.raises(UsageError, match="does not say which model it is for"):
         load_model(path)
     create_model("test_deit", checkpoint_path=path)
 
 
-def test_a_model_with_a_part_of_ones_own_is_not_saved_half(path: Path) -> None:
+def test_a_model_with_a_custom_part_cannot_be_saved(path: Path) -> None:
     with pytest.raises(UsageError, match=r"a part of your own \(.*Identity.*\) cannot be rebuilt from a file"):
         save_model(create_model("test_steps_deit", join=nn.Identity()), path)
     assert not path.exists()
 
 
-def test_a_model_made_without_a_name_is_not_saved(path: Path) -> None:
+def test_a_model_made_without_a_name_cannot_be_saved(path: Path) -> None:
     from stepsnet.models.deit import DeiT
 
     with pytest.raises(UsageError, match="only a model that create_model made"):

@@ -1,4 +1,4 @@
-"""Folded batch norms: nothing of them is left, and the outputs are the same."""
+"""Folding removes all batch norms and does not change the outputs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from torch import nn
 from stepsnet.blocks.designs import RESIDUALS
 from stepsnet.errors import UsageError
 from stepsnet.models import Model, create_model, fold, save_model
-from tests.models.zoo import VARIANTS, example, shake, variant
+from tests.models.tiny import VARIANTS, example, shake, variant
 
 RESNETS = [key for key in VARIANTS if "resnet" in key]
 CASES: list[tuple[str, dict[str, Any]]] = [(key, {}) for key in RESNETS]
-CASES += [(key, {"residual": design}) for key in ("test_resnet", "test_steps_resnet") for design in RESIDUALS if design != "plain"]
+CASES += [
+    (key, {"residual": design})
+    for key in ("test_resnet", "test_steps_resnet")
+    for design in RESIDUALS
+    if design != "plain"
+]
 CASES += [("test_steps_resnet", {"bottleneck": True})]
 
 
@@ -32,7 +37,9 @@ def norms_of(model: nn.Module) -> list[str]:
     return [name for name, module in model.named_modules() if isinstance(module, nn.BatchNorm2d)]
 
 
-@pytest.mark.parametrize(("key", "options"), CASES, ids=[" ".join((key, *map(str, options.values()))) for key, options in CASES])
+@pytest.mark.parametrize(
+    ("key", "options"), CASES, ids=[" ".join((key, *map(str, options.values()))) for key, options in CASES]
+)
 @torch.no_grad()
 def test_the_outputs_are_the_same_without_batch_norms(key: str, options: dict[str, Any]) -> None:
     model = used(variant(key, **options))
@@ -43,7 +50,9 @@ def test_the_outputs_are_the_same_without_batch_norms(key: str, options: dict[st
     torch.testing.assert_close(folded(x), before, rtol=1e-5, atol=1e-5 * float(before.abs().max()))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50", "steps_resnet18", "steps_resnet34", "steps_resnet50"])
+@pytest.mark.parametrize(
+    "name", ["resnet18", "resnet34", "resnet50", "steps_resnet18", "steps_resnet34", "steps_resnet50"]
+)
 @torch.no_grad()
 def test_every_registered_resnet_folds(name: str) -> None:
     model = create_model(name, num_classes=10)
@@ -63,7 +72,7 @@ def test_every_registered_resnet_folds(name: str) -> None:
 
 
 @torch.no_grad()
-def test_the_model_that_was_folded_is_as_before() -> None:
+def test_folding_does_not_change_the_model() -> None:
     model = used(create_model("test_resnet"))
     x, state = example(model), {key: tensor.clone() for key, tensor in model.state_dict().items()}
     before = model(x)
@@ -84,6 +93,6 @@ def test_a_model_in_training_is_refused() -> None:
         fold(create_model("test_resnet"))
 
 
-def test_a_folded_model_is_not_saved(tmp_path: Path) -> None:
+def test_a_folded_model_cannot_be_saved(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a folded model cannot be saved; save the one it was made from"):
         save_model(fold(create_model("test_resnet").eval()), tmp_path / "model.safetensors")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from stepsnet.models.language import Transformer
-from tests.models.zoo import VARIANTS, example, language, variant
+from tests.models.tiny import VARIANTS, example, language, variant
 
 every_model = pytest.mark.parametrize("key", [key for key in VARIANTS if "transformer" in key])
 
@@ -23,7 +23,7 @@ def sharp(key: str) -> Transformer:
 
 
 @every_model
-def test_no_token_sees_what_follows(key: str) -> None:
+def test_no_token_depends_on_later_tokens(key: str) -> None:
     model = sharp(key)
     ids = example(model, 24)
     other = ids.clone()
@@ -35,7 +35,7 @@ def test_no_token_sees_what_follows(key: str) -> None:
 
 
 @every_model
-def test_every_token_sees_what_came_before(key: str) -> None:
+def test_every_token_depends_on_earlier_tokens(key: str) -> None:
     model = sharp(key)
     ids = example(model, 12)
     other = ids.clone()
@@ -52,13 +52,14 @@ def test_the_order_of_tokens_matters() -> None:
         assert not torch.allclose(model(ids)[0, -1], model(ids[:, [1, 0, 2, 3]])[0, -1], atol=1e-4)
 
 
-def test_attention_depends_on_distances_alone() -> None:
+def test_rotary_attention_depends_on_distances_only() -> None:
     """Rotary positions: moved along a text, the same tokens attend in the same way."""
     from stepsnet.blocks.attention import rotary_table, rotate
 
     q, k = torch.randn(2, 8)
     scores = [
-        float(rotate(q, rotary_table(torch.tensor(start + 5), 8)) @ rotate(k, rotary_table(torch.tensor(start), 8))) for start in (0, 1, 40)
+        float(rotate(q, rotary_table(torch.tensor(start + 5), 8)) @ rotate(k, rotary_table(torch.tensor(start), 8)))
+        for start in (0, 1, 40)
     ]
     assert scores == pytest.approx([scores[0]] * 3, abs=1e-5)
 
@@ -76,6 +77,10 @@ def test_no_biases() -> None:
 
 def test_vocabulary_and_length_are_options() -> None:
     model = language("transformer_30m", vocab_size=100, seq_len=64, embed_dim=32, depth=2, plan="16x2, 32x1")
-    assert model(example(model, 70)).shape == (2, 70, 100)  # longer than seq_len, which is only what costs are counted at
+    assert model(example(model, 70)).shape == (
+        2,
+        70,
+        100,
+    )  # longer than seq_len, which is only what costs are counted at
     assert model.default_cfg["vocab_size"] == 100
     assert model.input_size == (64,)

@@ -1,4 +1,4 @@
-"""Incremental passes, padding and forgetting: whatever way the tokens come in, the logits are those of the full pass."""
+"""Logits of incremental passes, padded batches and truncated caches equal those of the full pass."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_each_block_caches_at_the_width_of_its_step(model: Transformer) -> None:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @torch.no_grad()
-def test_padding_changes_nothing_for_what_is_text(model: Transformer, side: str) -> None:
+def test_padding_does_not_change_the_logits_of_text(model: Transformer, side: str) -> None:
     ids = torch.randint(0, 256, (2, 12))
     real = torch.ones(2, 12, dtype=torch.bool)
     text = slice(4, None) if side == "left" else slice(None, 8)
@@ -78,7 +78,7 @@ def test_padding_changes_nothing_for_what_is_text(model: Transformer, side: str)
 
 
 @torch.no_grad()
-def test_padded_batches_go_on_incrementally(model: Transformer) -> None:
+def test_padded_batches_continue_incrementally(model: Transformer) -> None:
     ids = torch.randint(0, 256, (2, 12))
     real = torch.ones(2, 12, dtype=torch.bool)
     real[1, :5] = False
@@ -88,7 +88,7 @@ def test_padded_batches_go_on_incrementally(model: Transformer) -> None:
 
 
 @torch.no_grad()
-def test_a_forgetful_cache_is_attention_over_a_window(model: Transformer) -> None:
+def test_a_truncated_cache_is_attention_over_a_window(model: Transformer) -> None:
     reach, ids = 6, torch.randint(0, 256, (2, 15))
     cache = model.new_cache()
     found = []
@@ -103,7 +103,7 @@ def test_a_forgetful_cache_is_attention_over_a_window(model: Transformer) -> Non
     assert close(torch.cat(found, dim=1), expected)
 
 
-def test_keeping_more_than_there_is_forgets_nothing() -> None:
+def test_keeping_more_tokens_than_cached_drops_none() -> None:
     cache = KeyValueCache()
     cache.extend(0, torch.ones(1, 1, 3, 2), torch.ones(1, 1, 3, 2))
     cache.keep(9)
@@ -113,7 +113,7 @@ def test_keeping_more_than_there_is_forgets_nothing() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 20)), min_size=1, max_size=20))
-def test_a_growing_tensor_is_everything_appended_and_not_forgotten(steps: list[tuple[int, int]]) -> None:
+def test_a_growing_tensor_holds_what_was_appended_and_kept(steps: list[tuple[int, int]]) -> None:
     growing: Growing | None = None
     expected = torch.empty(2, 3, 0, 4)
     for size, kept in steps:

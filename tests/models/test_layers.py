@@ -1,4 +1,4 @@
-"""What training asks about parameters and depth: weight decay, layer-wise learning rates, stochastic depth."""
+"""Parameters without weight decay, layers for layer-wise learning rates, stochastic depth."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stepsnet.blocks.conv import BasicBranch
 from stepsnet.blocks.residual import DropPath, Place
 from stepsnet.models import create_model, layer_ids
 from stepsnet.models.resnet import DownsamplingBlock
-from tests.models.zoo import TINY, VARIANTS, example, shake, variant
+from tests.models.tiny import TINY, VARIANTS, example, shake, variant
 
 every_variant = pytest.mark.parametrize("key", VARIANTS)
 every_model = pytest.mark.parametrize("name", TINY)
@@ -22,8 +22,10 @@ def test_no_weight_decay_names_parameters(name: str) -> None:
     assert model.no_weight_decay() <= {name for name, _ in model.named_parameters()}
 
 
-@pytest.mark.parametrize(("name", "spared"), [("test_deit", "pos_embed"), ("test_deit", "cls_token"), ("test_swin", "bias_table")])
-def test_positions_are_spared_from_weight_decay(name: str, spared: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "spared"), [("test_deit", "pos_embed"), ("test_deit", "cls_token"), ("test_swin", "bias_table")]
+)
+def test_positions_have_no_weight_decay(name: str, spared: str) -> None:
     assert any(parameter.endswith(spared) for parameter in create_model(name).no_weight_decay())
 
 
@@ -54,7 +56,7 @@ def test_layer_ids_are_complete_and_grow_from_stem_to_head(key: str) -> None:
         ("test_steps_transformer", "norm.weight", 9),
     ],
 )
-def test_where_single_parameters_belong(name: str, parameter: str, layer: int) -> None:
+def test_layer_ids_of_single_parameters(name: str, parameter: str, layer: int) -> None:
     class Gain(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -85,7 +87,7 @@ def test_drop_path_only_acts_in_training(name: str) -> None:
     assert not torch.equal(model(x), model(x))
 
 
-def test_blocks_that_open_a_resnets_stage_are_dropped_too() -> None:
+def test_drop_path_acts_on_the_first_blocks_of_resnet_stages() -> None:
     opening = DownsamplingBlock(4, Place(8, channel_dim=1, drop_path=0.5), 2, BasicBranch)
     torch.nn.init.ones_(opening.branch.bn2.weight)
     x = torch.randn(64, 4, 6, 6)

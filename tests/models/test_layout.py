@@ -1,4 +1,4 @@
-"""Weights are stored contiguous, and convolutions keep the memory layout of their input, through every cut and join of the steps."""
+"""Weights are stored contiguous, and convolutions keep the memory layout of their input, also through joins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.models import Model, fold
-from tests.models.zoo import VARIANTS, example, variant
+from tests.models.tiny import VARIANTS, example, variant
 
 RESNETS = [key for key in VARIANTS if "resnet" in key]
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}

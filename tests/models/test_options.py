@@ -1,4 +1,4 @@
-"""What `create_model` takes: plans in every form, and the options of the families."""
+"""Options of `create_model`: plans in every form, and the options of the families."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 from stepsnet.macro import StepPlan
 from stepsnet.models import ModelOptions, create_model, get_variant, list_models
 from stepsnet.models.design import PlanLike
-from tests.models.zoo import TINY, VISION, example, shake, vision
+from tests.models.tiny import TINY, VISION, example, shake, vision
 
 every_vision_model = pytest.mark.parametrize("name", VISION)
 
@@ -35,7 +35,7 @@ PLAN = StepPlan((16, 22, 32), (4, 2, 2))
 
 
 @pytest.mark.parametrize("plan", [PLAN, str(PLAN), [PLAN], [str(PLAN)]])
-def test_a_plan_in_every_form(plan: PlanLike) -> None:
+def test_every_form_of_a_plan_is_accepted(plan: PlanLike) -> None:
     assert create_model("test_deit", plan=plan).plan == "16x4, 22x2, 32x2"
 
 
@@ -47,9 +47,17 @@ def test_a_plan_in_every_form(plan: PlanLike) -> None:
         ("deit_small", 1, "384x12"),
         ("steps_deit_small", 1, "384x12"),
         ("steps_deit_small", None, "192x12, 272x6, 384x6"),
-        ("swin_tiny", [None, 1, 3, "192x4, 272x2, 384x2, 544x2"], "96x2; 192x2; 192x6, 272x3, 384x3; 192x4, 272x2, 384x2, 544x2"),
+        (
+            "swin_tiny",
+            [None, 1, 3, "192x4, 272x2, 384x2, 544x2"],
+            "96x2; 192x2; 192x6, 272x3, 384x3; 192x4, 272x2, 384x2, 544x2",
+        ),
         ("swin_tiny", "96x2; 192x2; 3; 544x4", "96x2; 192x2; 192x6, 272x3, 384x3; 544x4"),
-        ("swin_tiny", 2, "96x2; 192x2; 272x6, 384x3; 544x2, 768x1"),  # the first two stages, which are narrow, stay plain
+        (
+            "swin_tiny",
+            2,
+            "96x2; 192x2; 272x6, 384x3; 544x2, 768x1",
+        ),  # the first two stages, which are narrow, stay plain
         ("resnet34", [None, None, 5, 7], create_model("steps_resnet34", device="meta").plan),
         ("transformer_63m", 3, "256x12, 368x6, 512x6"),
     ],
@@ -59,7 +67,7 @@ def test_numbers_of_steps_become_plans(name: str, plan: PlanLike, expected: str)
 
 
 @every_vision_model
-def test_pictures_of_other_channels(name: str) -> None:
+def test_images_with_other_channels(name: str) -> None:
     model = vision(name, in_chans=1)
     assert model.default_cfg["input_size"] == (1, 32, 32)
     assert model(torch.randn(2, 1, 32, 32)).shape == (2, 10)
@@ -158,6 +166,6 @@ def test_a_join_with_parameters_in_every_family(name: str) -> None:
     assert all(gain.grad is not None for gain in gains)
 
 
-def test_a_join_handed_in_follows_the_model_to_its_device() -> None:
+def test_a_given_join_moves_to_the_device_of_the_model() -> None:
     model = create_model("test_steps_deit", join=nn.Linear(1, 1), device="meta")
     assert all(parameter.is_meta for parameter in model.parameters())

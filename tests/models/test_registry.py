@@ -12,7 +12,7 @@ import pytest
 
 from stepsnet.cli.models import COSTS, describe
 from stepsnet.models import create_model, list_models
-from tests.models.zoo import TINY
+from tests.models.tiny import TINY
 
 every_model = pytest.mark.parametrize("name", TINY)
 
@@ -25,7 +25,12 @@ def test_all_the_papers_models_have_their_names() -> None:
         "swinpp_": ["tiny", "small", "base"],
         "transformer_": ["30m", "44m", "63m"],
     }
-    twins = [f"{prefix}{family}{size}" for family, all_sizes in sizes.items() for size in all_sizes for prefix in ("", "steps_")]
+    twins = [
+        f"{prefix}{family}{size}"
+        for family, all_sizes in sizes.items()
+        for size in all_sizes
+        for prefix in ("", "steps_")
+    ]
     deep_swin = [f"swin_deep_d{n}" for n in (24, 48, 72, 96)] + [f"steps_swin_deep_d{n}" for n in (14, 48, 64, 96)]
     tiny = [f"test_{prefix}{family.rstrip('_')}" for family in sizes for prefix in ("", "steps_")]
     assert list_models() == sorted([*twins, *deep_swin, *tiny, "steps_deit_small_d60"])
@@ -41,12 +46,12 @@ def test_dn_counts_blocks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in list_models() if "steps_" not in name])
-def test_a_baseline_has_one_step_a_stage(name: str) -> None:
+def test_a_baseline_has_one_step_per_stage(name: str) -> None:
     assert all(len(plan) == 1 for plan in create_model(name, device="meta").plans)
 
 
 @every_model
-def test_tiny_is_tiny(name: str) -> None:
+def test_test_models_are_tiny(name: str) -> None:
     assert sum(parameter.numel() for parameter in create_model(name).parameters()) <= 200_000
 
 

@@ -1,4 +1,4 @@
-"""The residual branch is one part: others stand in its place in every family, and no block knows."""
+"""Residual designs: every family takes every design."""
 
 from __future__ import annotations
 
@@ -13,16 +13,21 @@ from stepsnet.blocks.hyper import HyperConnection
 from stepsnet.blocks.residual import DeepNorm, LayerScale, Place, Residual, ReZero
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model, load_model, save_model
-from tests.models.zoo import STEPS, TINY, check_same, example, shake
+from tests.models.tiny import STEPS, TINY, check_same, example, shake
 
 every_model = pytest.mark.parametrize("name", TINY)
-PARTS: dict[str, type[nn.Module]] = {"layerscale": LayerScale, "rezero": ReZero, "deepnorm": DeepNorm, "hyper": HyperConnection}
+PARTS: dict[str, type[nn.Module]] = {
+    "layerscale": LayerScale,
+    "rezero": ReZero,
+    "deepnorm": DeepNorm,
+    "hyper": HyperConnection,
+}
 every_design = pytest.mark.parametrize("design", PARTS)
 
 
 @every_model
 @every_design
-def test_every_design_stands_in_for_every_branch_and_learns(name: str, design: str) -> None:
+def test_every_design_replaces_every_branch_and_learns(name: str, design: str) -> None:
     model = shake(create_model(name, residual=design))
     branches = [module for module in model.modules() if isinstance(module, Residual)]
     assert {type(branch) for branch in branches} == {PARTS[design]}
@@ -30,7 +35,9 @@ def test_every_design_stands_in_for_every_branch_and_learns(name: str, design: s
     logits = model(example(model))
     assert logits.isfinite().all()
     logits.square().mean().backward()
-    assert [name for name, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()] == []
+    assert [
+        name for name, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()
+    ] == []
 
 
 @every_model
@@ -55,7 +62,7 @@ def test_rezero_starts_with_every_block_as_its_shortcut(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_hyper_connections_with_identity_like_weights_are_the_plain_network_in_values_and_gradients(name: str) -> None:
+def test_new_hyper_connections_equal_the_plain_network_in_values_and_gradients(name: str) -> None:
     plain, hyper = shake(create_model(name)), create_model(name, residual="hyper")
     unmatched = hyper.load_state_dict(plain.state_dict(), strict=False)
     assert unmatched.unexpected_keys == []
@@ -79,13 +86,13 @@ def test_hyper_connections_follow_their_equations() -> None:
     torch.testing.assert_close(part(x), torch.stack(expected))
 
 
-def test_streams_take_turns_in_being_read() -> None:
+def test_blocks_read_the_streams_in_turn() -> None:
     model = create_model("test_deit", residual=hyper_connections(3))
     turns = [part.read.argmax().item() for part in model.modules() if isinstance(part, HyperConnection)]
     assert turns == [0, 0, 1, 1, 2, 2, 0, 0]
 
 
-def test_layer_scale_is_one_number_a_channel_wherever_the_channels_are() -> None:
+def test_layer_scale_is_one_number_per_channel_at_any_channel_dimension() -> None:
     for channel_dim, shape in ((1, (2, 4, 3, 3)), (-1, (2, 5, 4))):
         part = LayerScale(None, nn.Identity(), Place(4, channel_dim))
         with torch.no_grad():
@@ -94,7 +101,7 @@ def test_layer_scale_is_one_number_a_channel_wherever_the_channels_are() -> None
         assert torch.equal(gains, torch.arange(4.0).expand_as(gains))
 
 
-def test_layer_scale_starts_quieter_in_deeper_networks() -> None:
+def test_layer_scale_starts_smaller_in_deeper_networks() -> None:
     starts = [LayerScale(None, nn.Identity(), Place(2, depth=depth)).scale[0].item() for depth in (18, 24, 25)]
     assert starts == pytest.approx([0.1, 1e-5, 1e-6])
 
@@ -105,12 +112,12 @@ def test_deep_norm_puts_the_norm_behind_the_sum() -> None:
     torch.testing.assert_close(DeepNorm(norm, nn.Tanh(), Place(4, depth=8))(x), norm(2.0 * x + 8**-0.5 * x.tanh()))
 
 
-def test_deep_norm_without_a_norm_keeps_the_shares() -> None:
+def test_deep_norm_without_a_norm_divides_by_alpha() -> None:
     x = torch.randn(3, 4)
     torch.testing.assert_close(DeepNorm(None, nn.Tanh(), Place(4, depth=8))(x), (2.0 * x + 8**-0.5 * x.tanh()) / 2.0)
 
 
-def test_a_design_of_ones_own() -> None:
+def test_custom_residual_designs() -> None:
     class Halved(Residual):
         def forward(self, x: Tensor, *context: object) -> Tensor:
             return x + 0.5 * self.branch(self.norm(x), *context)
@@ -121,7 +128,7 @@ def test_a_design_of_ones_own() -> None:
 
 
 @every_design
-def test_designs_survive_files(design: str, tmp_path: Path) -> None:
+def test_designs_survive_saving_and_loading(design: str, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     model = shake(create_model("test_steps_deit", residual=design)).eval()
     save_model(model, path)
@@ -129,6 +136,8 @@ def test_designs_survive_files(design: str, tmp_path: Path) -> None:
     check_same(load_model(path).eval(), model, x)
 
 
-def test_an_unknown_design_gets_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"no residual design 'layer_scale'; nearest: layerscale.*; known are " + ", ".join(RESIDUALS)):
+def test_an_unknown_design_is_refused_with_the_nearest() -> None:
+    with pytest.raises(
+        UsageError, match=r"no residual design 'layer_scale'; nearest: layerscale.*; known are " + ", ".join(RESIDUALS)
+    ):
         create_model("test_deit", residual="layer_scale")

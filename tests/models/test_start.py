@@ -1,4 +1,4 @@
-"""How parameters start: as DeiT's do, and the same whether a model was made here, on the meta device, or used before."""
+"""Initialisation: as in DeiT, and equal for new models, models from the meta device and models that are reset."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from stepsnet.models import create_model
-from tests.models.zoo import TINY, VARIANTS, example, variant
+from tests.models.tiny import TINY, VARIANTS, example, variant
 
 every_variant = pytest.mark.parametrize("key", VARIANTS)
 every_model = pytest.mark.parametrize("name", TINY)
@@ -40,7 +40,7 @@ def test_a_model_can_be_made_inside_accelerates_init_empty_weights(name: str) ->
 
 
 @every_model
-def test_resetting_starts_a_trained_model_over(name: str) -> None:
+def test_resetting_initialises_a_trained_model_again(name: str) -> None:
     model = create_model(name)
     torch.manual_seed(1)
     model.reset_parameters()
@@ -63,7 +63,7 @@ def test_every_module_that_holds_parameters_can_reset_them(key: str) -> None:
 
 @pytest.mark.parametrize("again", [False, True], ids=["made", "reset"])
 @pytest.mark.parametrize("name", ["deit_tiny", "swin_tiny", "transformer_30m"])
-def test_transformers_start_as_deit_does(name: str, again: bool) -> None:
+def test_transformers_are_initialised_as_deit(name: str, again: bool) -> None:
     model = create_model(name, plan=2)
     if again:
         model.reset_parameters()

@@ -28,7 +28,7 @@ from stepsnet.train.config import customise
 from stepsnet.train.recipes import get_recipe
 from stepsnet.train.trainer import train
 from tests.integrations.transformers.common import make_config, make_ids, make_model
-from tests.models.zoo import check_same
+from tests.models.tiny import check_same
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 40
 BPE = BpeVocabulary(train_bpe([TEXT], 280), "test")

@@ -1,4 +1,4 @@
-"""The tiny members of the families, and inputs for them."""
+"""The tiny models of all families, and inputs for them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def language(name: str, **options: Any) -> Transformer:
 
 
 def example(model: Model, height: int = 32, width: int | None = None, batch: int = 2) -> Tensor:
-    """Pictures of that size, or texts of as many tokens as they are high."""
+    """Images of that size, or texts of `height` tokens."""
     if isinstance(model, Transformer):
         return torch.randint(model.vocab_size, (batch, height))
     return torch.randn(batch, model.input_size[0], height, width or height)
@@ -60,7 +60,7 @@ def shake(model: AnyModel) -> AnyModel:
 
 
 def check_same(loaded: Model, model: Model, x: Tensor) -> None:
-    """The weights are bit-equal, the outputs equal to 1e-5: weights in a mapped file are aligned differently, so kernels may round differently."""
+    """Weights are bit-equal; outputs differ by at most 1e-5, since mapped weights are aligned differently."""
     own = model.state_dict()
     assert loaded.state_dict().keys() == own.keys()
     assert all(torch.equal(tensor, own[name]) for name, tensor in loaded.state_dict().items())
