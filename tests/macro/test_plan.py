@@ -65,7 +65,7 @@ def test_invalid_plans_are_refused(text: str, sentence: str) -> None:
 
 
 def test_a_plan_needs_as_many_depths_as_widths() -> None:
-    with pytest.raises(UsageError, match=r"one depth per width .* widths \(4, 8\) and depths \(1,\)"):
+    with pytest.raises(UsageError, match=r"one depth per width, got \(4, 8\) and \(1,\)"):
         StepPlan((4, 8), (1,))
 
 

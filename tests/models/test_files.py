@@ -276,5 +276,5 @@ def test_a_model_with_a_custom_part_cannot_be_saved(path: Path) -> None:
 def test_a_model_made_without_a_name_cannot_be_saved(path: Path) -> None:
     from stepsnet.models.deit import DeiT
 
-    with pytest.raises(UsageError, match="only a model that create_model made"):
+    with pytest.raises(UsageError, match="only models from create_model can be saved"):
         save_model(DeiT(embed_dim=8, depth=1, img_size=16), path)
