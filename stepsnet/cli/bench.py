@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from stepsnet.cli.console import print_json, print_table, progress
+from stepsnet.cli.console import print_json, print_table, progress, say
 from stepsnet.cli.resolve import find_model, weights_file
 from stepsnet.errors import UsageError
 
@@ -139,8 +139,12 @@ def command_line(args: argparse.Namespace) -> str:
 
 def _speed(args: argparse.Namespace) -> dict[str, Any]:
     from stepsnet.research.bench import SpeedSettings, run_speed
+    from stepsnet.train.distributed import NO_BF16, has_bf16
 
     models = {word: find_model(word) for word in dict.fromkeys(args.models)}
+    if "bf16" in args.dtype and not has_bf16():
+        say(NO_BF16)
+        args.dtype = ["fp32"]
     settings = SpeedSettings(
         against=tuple(args.against or ()), batches=tuple(args.batch), modes=tuple(args.mode), dtypes=tuple(args.dtype),
         rounds=args.rounds, compile=args.compile, fold=args.fold, channels_last=args.channels_last, alike=args.alike,

@@ -175,8 +175,12 @@ class Progress:
     """Loss, rate and time left on standard error."""
 
     def on_start(self, trainer: Trainer) -> None:
+        from stepsnet.train.distributed import NO_BF16
+
         self._unit, self._rate = trainer.task.unit, 0.0
         trainer.through = self._count_batches
+        if trainer.processes.precision(trainer.config.precision) != trainer.config.precision:
+            say(NO_BF16)
         if trainer.extended_from is not None:
             say(_describe_extension(trainer))
         self._bar = Bar(f"{trainer.out}: step", trainer.total_steps, "", done=trainer.step)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -68,9 +69,13 @@ class Processes:
         dist.all_gather_object(box, value)
         return box
 
+    def precision(self, wanted: str) -> str:
+        """The precision of forward passes: fp32 instead of bf16 on a CPU without bf16 instructions, where bf16 is slower."""
+        return "fp32" if self.device.type == "cpu" and not has_bf16() else wanted
+
     def autocast(self, precision: str) -> AbstractContextManager[None]:
         """The context of forward passes: bf16 is automatic mixed precision."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16")
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision(precision) == "bf16")
 
     def move(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """The batch on the device of this process."""
@@ -83,6 +88,30 @@ class Processes:
             for name, tensor in model_tensors(model).items():
                 if name not in parameters:
                     dist.broadcast(tensor, src=0)
+
+
+def cpu_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
+    """/proc/cpuinfo of the first processor; empty on other systems."""
+    facts: dict[str, str] = {}
+    for line in cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else ():
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    return facts
+
+
+def bf16_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """The bf16 instruction sets that this CPU has."""
+    facts = cpu_facts(cpuinfo)
+    flags = (facts.get("flags") or facts.get("Features", "")).split()  # x86, ARM
+    return [flag for flag in ("avx512_bf16", "amx_bf16", "bf16") if flag in flags]
+
+
+def has_bf16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether this CPU has bf16 instructions; true where the system does not tell."""
+    return not cpuinfo.is_file() or bool(bf16_instructions(cpuinfo))
+
+
+NO_BF16 = "This CPU has no bf16 instructions (avx512_bf16, amx_bf16): computing in fp32."
 
 
 def launched() -> bool:

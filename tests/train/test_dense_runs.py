@@ -101,7 +101,8 @@ def test_a_run_is_evaluated_from_its_weights_with_and_without_average(kind: str,
         json.dumps(entries)
 
 
-def test_bf16_and_gradient_checkpointing_train(data: Path, tmp_path: Path) -> None:
+def test_bf16_and_gradient_checkpointing_train(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepsnet.train.distributed.has_bf16", lambda: True)
     result = train(
         config_of("mask_rcnn", data, tmp_path / "run", "precision=bf16", "grad_checkpointing=true", "iters=1")
     )

@@ -14,6 +14,7 @@ from stepsnet.errors import RunFailed
 from stepsnet.models import load_model
 from stepsnet.runs.folder import EVALUATIONS, METRICS, read_lines
 from stepsnet.train.callbacks import Callback
+from stepsnet.train.distributed import bf16_instructions, has_bf16
 from stepsnet.train.trainer import Trainer, resume, train
 from tests.train.synthetic import (
     At,
@@ -61,10 +62,35 @@ COMPILED = ["compile=true", "compile_backend=aot_eager", "plan=32x1"]
     "ignore:The .grad attribute of a Tensor that is not a leaf"
 )  # torch hides it itself, unless it is an error
 @pytest.mark.parametrize("words", [["precision=bf16"], COMPILED, ["optim.name=sgd", "lr=0.1"]])
-def test_other_precisions_and_options_learn(words: list[str], tmp_path: Path) -> None:
+def test_other_precisions_and_options_learn(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepsnet.train.distributed.has_bf16", lambda: True)
     train(small_config(tmp_path / "run", "iters=25", *words), task=NoisyTask())
     values = [line["loss"] for line in read_lines(tmp_path / "run" / METRICS)]
     assert sum(values[-5:]) < 0.95 * sum(values[:5])
+
+
+def test_a_cpu_without_bf16_instructions_trains_in_fp32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepsnet.train.distributed.has_bf16", lambda: False)
+    for precision in ("fp32", "bf16"):
+        train(small_config(tmp_path / precision, "iters=3", f"precision={precision}"), task=NoisyTask())
+    assert losses(tmp_path / "bf16") == losses(tmp_path / "fp32")
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("flags : fpu avx2", []),
+        ("flags : avx512f avx512_bf16 amx_bf16", ["avx512_bf16", "amx_bf16"]),
+        ("Features : asimd bf16 i8mm", ["bf16"]),
+    ],
+)
+def test_bf16_instructions_are_read_from_cpuinfo(line: str, found: list[str], tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\n{line}\n")
+    assert bf16_instructions(tmp_path / "cpuinfo") == found
+    assert has_bf16(tmp_path / "cpuinfo") == bool(found)
+    assert has_bf16(tmp_path / "no such file")
 
 
 def test_stochastic_depth_changes_the_losses_and_depends_on_the_seed(tmp_path: Path) -> None:

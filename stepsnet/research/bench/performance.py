@@ -240,7 +240,8 @@ def _measured_on(documents: Sequence[dict[str, Any]]) -> str:
     line = machine_line({"machine": documents[0]["machine"] | {"date": date}})
     peaks = [document["peak_gflops"] for document in documents if "peak_gflops" in document]
     if peaks:
-        by_dtype = {dtype: [peak[dtype] for peak in peaks] for dtype in peaks[0]}
+        dtypes = dict.fromkeys(dtype for peak in peaks for dtype in peak)
+        by_dtype = {dtype: [peak[dtype] for peak in peaks if dtype in peak] for dtype in dtypes}
         spans = [f"{min(found):.0f} … {max(found):.0f} in {dtype}" for dtype, found in by_dtype.items()]
         line += f" Fastest matrix product, GFLOP/s: {', '.join(spans)}."
     return line

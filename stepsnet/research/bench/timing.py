@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from stepsnet.errors import UsageError
 from stepsnet.models import Model, VisionModel
+from stepsnet.train.distributed import bf16_instructions, cpu_facts
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 MODES = ("inference", "training")
@@ -30,8 +31,9 @@ WHAT_IS_TIMED = {
     "training": "forward pass, cross-entropy, backward pass, gradients set to None; no optimiser, no stochastic depth; "
     "bf16 by autocast",
 }
-PEAK_SIZES = (512, 1024, 2048)
+PEAK_SIZES = (128, 256, 512, 1024, 2048)
 PEAK_REPEATS = 5
+PEAK_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -142,13 +144,12 @@ def training_pass(module: nn.Module, x: Tensor, classes: int, *, bf16: bool) -> 
 
 def describe_machine() -> dict[str, Any]:
     """CPU, cores, threads in use, versions and date; never the machine's name."""
-    flags = cpu_facts().get("flags", "").split()
     return {
         "cpu": cpu_kind(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
-        "bf16_instructions": [flag for flag in ("avx512_bf16", "amx_bf16") if flag in flags],
+        "bf16_instructions": bf16_instructions(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -164,27 +165,24 @@ def cpu_kind(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return f"{name} (family {facts['cpu family']}, model {facts['model']})" if known else name
 
 
-def cpu_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
-    """/proc/cpuinfo of the first processor; empty on other systems."""
-    facts: dict[str, str] = {}
-    for line in cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else ():
-        key, _, value = line.partition(":")
-        facts.setdefault(key.strip(), value.strip())
-    return facts
-
-
 def matmul_peak(
-    dtype: str, *, sizes: tuple[int, ...] | None = None, repeats: int = PEAK_REPEATS,
+    dtype: str, *, sizes: tuple[int, ...] | None = None, seconds: float = PEAK_SECONDS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """FLOP/s of the fastest square matrix product, two per multiply-accumulate: the machine's practical limit."""
-    best = 0.0
+    """FLOP/s of the fastest square matrix product, two per multiply-accumulate: the machine's practical limit.
+
+    It takes at most `seconds`: a size whose product would take longer than what is left is not tried.
+    """
+    best, began = 0.0, clock()
     with torch.inference_mode():
         for size in sizes or PEAK_SIZES:
+            flops = 2 * size**3
             left, right = (torch.randn(size, size).to(DTYPES[dtype]) for _ in range(2))
-            left @ right  # the first product of a shape also selects a kernel
-            for _ in range(repeats):
-                began = clock()
+            for repeat in range(PEAK_REPEATS + 1):
+                start = clock()
+                if best and flops / best > began + seconds - start:
+                    return best
                 left @ right
-                best = max(best, 2 * size**3 / max(clock() - began, 1e-9))
+                if repeat or not best:  # the first product of a shape also selects a kernel
+                    best = max(best, flops / max(clock() - start, 1e-9))
     return best

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -150,8 +151,37 @@ def test_the_processor_is_named_with_family_and_model(tmp_path: Path) -> None:
     assert cpu_kind(tmp_path / "cpuinfo") == "Some CPU (family 6, model 143)"
 
 
-def test_the_peak_is_the_best_of_all_sizes() -> None:
-    times = iter(
-        [0.0, 4.0, 10.0, 11.0, 20.0, 21.0, 30.0, 32.0]
-    )  # two products of 10³ in 4 and 1 s, two of 20³ in 1 and 2 s
-    assert matmul_peak("fp32", sizes=(10, 20), repeats=2, clock=lambda: next(times)) == 2 * 20**3
+def clock_of(speed: dict[int, float], monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """A clock that a product of two square matrices moves on by the time it takes at that speed."""
+    now = [0.0]
+
+    def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        now[0] += 2 * len(left) ** 3 / speed[len(left)]
+        return right
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", multiply)
+    return lambda: now[0]
+
+
+def test_the_peak_is_the_best_of_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    speed = {16: 1e6, 32: 9e6, 64: 4e6}
+    assert matmul_peak("fp32", sizes=tuple(speed), clock=clock_of(speed, monkeypatch)) == pytest.approx(9e6)
+
+
+def test_the_peak_is_measured_in_bounded_time_on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    speed = dict.fromkeys((128, 256, 512, 1024, 2048), 1e8)  # products of 2048² would take 170 s each
+    clock = clock_of(speed, monkeypatch)
+    assert matmul_peak("bf16", clock=clock) == pytest.approx(1e8)
+    assert clock() <= 2.0
+
+
+def test_only_the_peak_of_what_is_benchmarked_is_measured() -> None:
+    asked: list[str] = []
+    settings = quick("baseline")
+
+    def record(dtype: str) -> float:
+        asked.append(dtype)
+        return 1e11
+
+    document = run_speed({"test_deit": create_model("test_deit")}, settings, peak=record)
+    assert asked == ["fp32"] == list(document["peak_gflops"])
