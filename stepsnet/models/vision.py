@@ -121,7 +121,7 @@ class VisionModel(Model):
         return {"num_classes": self.num_classes, "global_pool": self.global_pool}
 
     def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
-        return torch.empty(1, *(input_size or self.input_size), device="meta")
+        return torch.empty(1, *(input_size or self.input_size), dtype=next(self.parameters()).dtype, device="meta")
 
 
 class FeatureBackbone(nn.Module):
