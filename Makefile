@@ -18,6 +18,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/vulture
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.checks.processes imports

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,23 +72,22 @@ class PlanResult:
         }
 
 
-def plan_for(
-    subject: Subject,
-    *,
-    params: float | str | None = None,
-    macs: float | str | None = None,
-    latency: str | None = None,
-    blocks: int | str | None = None,
-    steps: int | None = None,
-    tick: Callable[[int, int], None] = lambda _done, _total: None,
-) -> PlanResult:
-    """The best plan for a model within hard budgets.
+class Budget(TypedDict, total=False):
+    """Hard limits and the depth of a plan; see `stepsnet.plan`."""
 
-    Budgets are numbers or texts such as "22M" and "4.6G"; a latency is "10ms@batch1". A budget that is not given is the
-    model's own: at most 1.05 times its parameters and 1.03 times its MACs; latency is free. `blocks` is the depth,
-    "max" the deepest plan that fits, and None twice the depth of the plain network, as in the paper. `steps` fixes the
-    number of steps in each stage.
-    """
+    params: float | str | None
+    macs: float | str | None
+    latency: str | None
+    blocks: int | str | None
+    steps: int | None
+
+
+def plan_for(
+    subject: Subject, *, tick: timing.Tick = lambda _done, _total: None, **budget: Unpack[Budget]
+) -> PlanResult:
+    """The best plan for a model within a budget; `tick` is called while latencies are measured."""
+    params, macs, latency = budget.get("params"), budget.get("macs"), budget.get("latency")
+    blocks, steps = budget.get("blocks"), budget.get("steps")
     if steps is not None and not 1 <= steps <= MAX_STEPS:
         raise UsageError(f"steps is a number from 1 to {MAX_STEPS}, not {steps}")
     seconds, batch = parse_latency(latency) if latency is not None else (math.inf, 1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, Unpack
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from stepsnet.integrations.foreign import is_foreign, load_foreign
 from stepsnet.macro import StepPlan
-from stepsnet.planner import PlanResult, Subject, ZooSubject, plan_for
+from stepsnet.planner import Budget, PlanResult, Subject, ZooSubject, plan_for
 from stepsnet.surgery.hosts import Host
 from stepsnet.surgery.stepify import find_host, make_blocks, resolve
 
@@ -20,40 +20,35 @@ from stepsnet.surgery.stepify import find_host, make_blocks, resolve
 def plan(
     model: str | nn.Module,
     *,
-    params: float | str | None = None,
-    macs: float | str | None = None,
-    latency: str | None = None,
-    blocks: int | str | None = None,
-    steps: int | None = None,
+    options: Mapping[str, Any] | None = None,
     tick: Callable[[int, int], None] = lambda _done, _total: None,
-    **host_options: Any,
+    **budget: Unpack[Budget],
 ) -> PlanResult:
     """The best plan for `model` within hard budgets: a registered name, "timm:NAME", "hf:TYPE_OR_FOLDER", or a model.
 
-    Budgets are numbers or texts such as "22M" and "4.6G"; a latency is "10ms@batch1", measured on this CPU. A budget
-    that is not given is the model's own: at most 1.05 times its parameters and 1.03 times its MACs; latency is free.
-    `blocks` is the depth, "max" the deepest plan that fits, and None twice the depth of the plain network, as in the
-    paper. `steps` fixes the number of steps. `host_options` are those of `stepify` (heads, blocks of your own, …).
+    `params=` and `macs=` are numbers or texts such as "22M" and "4.6G"; `latency=` is "10ms@batch1", measured on this
+    CPU. A budget that is not given is the model's own: at most 1.05 times its parameters and 1.03 times its MACs;
+    latency is free. `blocks=` is the depth, "max" the deepest plan that fits; by default twice the depth of the plain
+    network, as in the paper. `steps=` fixes the number of steps. `options` are those of `stepify` for models of other
+    libraries (heads, blocks, make_block, example, options). `tick` is called while latencies are measured.
     """
-    return plan_for(
-        _subject(model, host_options), params=params, macs=macs, latency=latency, blocks=blocks, steps=steps, tick=tick
-    )
+    return plan_for(_subject(model, dict(options or {})), tick=tick, **budget)
 
 
-def _subject(model: str | nn.Module, host_options: dict[str, Any]) -> Subject:
+def _subject(model: str | nn.Module, options: dict[str, Any]) -> Subject:
     if isinstance(model, str) and not is_foreign(model):
         return ZooSubject(model)
     if isinstance(model, str):
-        return HostSubject(load_foreign(model).model, model, host_options)
-    return HostSubject(model, type(model).__name__, host_options)
+        return HostSubject(load_foreign(model).model, model, options)
+    return HostSubject(model, type(model).__name__, options)
 
 
 class HostSubject:
     """A model of another library. It is copied for every plan; the original stays as it is."""
 
-    def __init__(self, model: nn.Module, name: str, host_options: dict[str, Any]) -> None:
-        self.name, self.model, self.host_options = name, model, host_options
-        self.host = find_host(model, **host_options)
+    def __init__(self, model: nn.Module, name: str, options: dict[str, Any]) -> None:
+        self.name, self.model, self.options = name, model, options
+        self.host = find_host(model, **options)
         self.plain = tuple(StepPlan.residual(stage.width, stage.depth) for stage in self.host.stages)
         self._hosts: WeakKeyDictionary[nn.Module, Host] = WeakKeyDictionary()
 
@@ -64,7 +59,7 @@ class HostSubject:
 
     def build(self, plan: str, device: str) -> nn.Module:
         model = deepcopy(self.model).to(device).eval()
-        host = find_host(model, **self.host_options)
+        host = find_host(model, **self.options)
         with torch.device(device):
             host.exchange(make_blocks(host, resolve(host, plan), "plain"))
         self._hosts[model] = host

@@ -36,12 +36,6 @@ def make_waiting(
     return block
 
 
-def width_of(block: nn.Module) -> int | None:
-    """The channels a block works on, or None for one that works on all of them."""
-    found: int | None = getattr(block, WIDTH, None)
-    return found
-
-
 class JoinPart(nn.Module):
     """Applies a join of macro/joins.py inside a full-width state: [y, x_i, waiting] → [join(y, x_i), waiting]."""
 
