@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 SITE = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_paths()['purelib'])")
 
-.PHONY: setup demo test lint bench chaos
+.PHONY: setup demo test test-avx2 test-matrix lint bench chaos
 
 setup: $(INSTALLED)
 
@@ -13,6 +13,23 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+# The part of the suite whose numbers depend on the CPU, on the kernels of an AVX2 machine with one thread.
+NUMERICAL = $(wildcard tests/macro tests/blocks tests/models tests/surgery)
+AVX2 = ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
+SSE41 = ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default
+
+test-avx2: $(INSTALLED)
+	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(NUMERICAL)
+
+# The whole suite on every setting of docs/maintainers.md.
+test-matrix: $(INSTALLED)
+	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	$(AVX2) OMP_NUM_THREADS=2 $(BIN)/python -m pytest
+	$(SSE41) OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	$(SSE41) OMP_NUM_THREADS=2 $(BIN)/python -m pytest
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -70,7 +70,19 @@ def test_goals_are_about_commands_that_exist() -> None:
 def test_a_goal_is_met_by_the_lower_quartile_of_the_worst_case(ratio: float, met: str) -> None:
     documents = {"timm_deit_tiny": speed_document(2.0), "timm_deit_small": speed_document(ratio, mode="training")}
     row = goals_table(documents).rows[0]
-    assert row == ["DeiT against timm", "≥ 0.97", f"{ratio - 0.1:.2f}", met]
+    assert row == ["DeiT against timm", "AVX512", "≥ 0.97", f"{ratio - 0.1:.2f}", met]
+
+
+def test_goals_are_listed_per_instruction_set_and_bf16_only_where_the_cpu_has_it() -> None:
+    old = speed_document(0.5, model="deit_small") | {"machine": MACHINE | {"instructions": "AVX2"}}
+    new = speed_document(1.6, model="deit_small") | {"machine": MACHINE | {"bf16_instructions": ["avx512_bf16"]}}
+    what = "bf16 against fp32, DeiT-S and Swin-T, inference"
+    (row,) = [row for row in goals_table({"bf16": old}).rows if row[0] == what]
+    assert row == [what, "a CPU with bf16 instructions", "≥ 1.40", "not measured yet", ""]
+    (row,) = [row for row in goals_table({"bf16": new}).rows if row[0] == what]
+    assert row == [what, "AVX512 + avx512_bf16", "≥ 1.40", "1.50", "yes"]
+    timm = goals_table({"timm_deit_tiny": speed_document(1.2), "timm_deit_small": old}).rows[:2]
+    assert [(row[1], row[4]) for row in timm] == [("AVX512", "yes"), ("AVX2", "no")]
 
 
 def test_the_page_is_filled_and_can_be_filled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,11 +177,10 @@ def test_the_peak_is_measured_in_bounded_time_on_a_slow_machine(monkeypatch: pyt
 
 def test_only_the_peak_of_what_is_benchmarked_is_measured() -> None:
     asked: list[str] = []
-    settings = quick("baseline")
 
     def record(dtype: str) -> float:
         asked.append(dtype)
         return 1e11
 
-    document = run_speed({"test_deit": create_model("test_deit")}, settings, peak=record)
+    document = run_speed({"test_deit": create_model("test_deit")}, quick(), peak=record)
     assert asked == ["fp32"] == list(document["peak_gflops"])
