@@ -1,7 +1,7 @@
 """From an argument of the command line to a model or a run.
 
-A model is a registered name, the folder of a run, a saved file, timm:NAME or hf:FOLDER_OR_TYPE. A run is looked at with
-its own validation data and loss, everything else with random inputs.
+A model is a registered name, the folder of a run, a saved file, timm:NAME or hf:FOLDER_OR_TYPE. A run is measured on
+its own validation data with its own loss, everything else on random inputs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepsnet.models import Model
 
 SAMPLES = 8
-"""How many validation samples of a run are looked at, evenly spread."""
+"""How many validation samples of a run are used, evenly spread."""
 
 
 @dataclass(frozen=True)

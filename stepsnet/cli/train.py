@@ -213,7 +213,7 @@ class Progress:
 
 
 def _describe_extension(trainer: Trainer) -> str:
-    """How the learning rate of an extended run goes on."""
+    """How the learning rate of an extended run continues."""
     from stepsnet.train.optim import lr_share
 
     config, total = trainer.config, trainer.total_steps
@@ -221,7 +221,7 @@ def _describe_extension(trainer: Trainer) -> str:
     following = config.peak_lr * lr_share(config.schedule, trainer.step, total, trainer.steps_per_epoch)
     return (
         f"Extends {trainer.out} from {trainer.extended_from} to {total} steps by the {config.schedule.kind} schedule "
-        f"of a run of {total} steps: the learning rate goes on with {following:.3g} (the last was {last:.3g})."
+        f"of a run of {total} steps: the learning rate continues with {following:.3g} (the last was {last:.3g})."
     )
 
 

@@ -31,7 +31,7 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("what", "key"), [("gamma", "gamma"), ("gradients", "dz"), ("contribution", "norm"), ("width", "rank")])
-def test_a_name_is_looked_into(capsys: pytest.CaptureFixture[str], what: str, key: str) -> None:
+def test_a_registered_name_is_analysed(capsys: pytest.CaptureFixture[str], what: str, key: str) -> None:
     found = asked(capsys, what, "test_steps_deit")
     assert len(found[key]) == (3 if what == "contribution" else 8)
     assert "as initialised (seed 0)" in found["measured_on"]
@@ -39,7 +39,7 @@ def test_a_name_is_looked_into(capsys: pytest.CaptureFixture[str], what: str, ke
 
 
 @pytest.mark.parametrize("what", ["gamma", "gradients", "contribution", "width"])
-def test_a_run_is_looked_into_on_its_own_data(capsys: pytest.CaptureFixture[str], trained: Path, what: str) -> None:
+def test_a_run_is_analysed_on_its_validation_data(capsys: pytest.CaptureFixture[str], trained: Path, what: str) -> None:
     assert main(["analyze", what, str(trained)]) == 0
     said = capsys.readouterr().out
     assert "trained 3 steps; 8 validation samples of the run" in said
@@ -59,13 +59,13 @@ def test_drops_are_a_table(capsys: pytest.CaptureFixture[str], trained: Path) ->
     assert all(word in said for word in ("none", "step 1", "step 3", "top1", "validation samples"))
 
 
-def test_a_saved_file_is_looked_into(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_saved_file_is_analysed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     save_model(create_model("test_steps_swin"), tmp_path / "model.safetensors")
     found = asked(capsys, "gamma", str(tmp_path / "model.safetensors"))
     assert set(found["stage"]) == {0, 1, 2, 3}
 
 
-def test_another_library_is_looked_into(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_of_timm_is_analysed(capsys: pytest.CaptureFixture[str]) -> None:
     found = asked(capsys, "gamma", "timm:test_vit", "--batch", "1", "--start", "1")
     assert found["block"][0] == 2
 
@@ -77,9 +77,9 @@ def test_any_number_of_random_inputs_will_do(capsys: pytest.CaptureFixture[str],
 
 @pytest.mark.parametrize("what", ["gamma", "gradients", "contribution", "width", "paths", "drops"])
 def test_every_subject_can_be_drawn(capsys: pytest.CaptureFixture[str], trained: Path, tmp_path: Path, what: str) -> None:
-    picture = tmp_path / f"{what}.svg"
-    assert main(["analyze", what, str(trained), "--plot", str(picture)]) == 0
-    assert picture.read_bytes().startswith(b"<svg")
+    chart = tmp_path / f"{what}.svg"
+    assert main(["analyze", what, str(trained), "--plot", str(chart)]) == 0
+    assert chart.read_bytes().startswith(b"<svg")
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_depth_of_the_papers_table(capsys: pytest.CaptureFixture[str], monkeypat
 
 
 @pytest.mark.parametrize(
-    ("words", "pictures"),
+    ("words", "charts"),
     [
         (["speed", "test_deit", "test_steps_deit", "test_swin", *QUICK], ["macs_inference_2_fp32.svg"]),
         (["speed", "test_steps_deit", "--against", "baseline", *QUICK], ["ratio.svg"]),
@@ -105,16 +105,16 @@ def test_depth_of_the_papers_table(capsys: pytest.CaptureFixture[str], monkeypat
         (["depth", "test_deit", "--depths", "4", "8", "--widths", *QUICK], ["time_depth_inference.svg", "memory_depth.svg"]),
     ],
 )
-def test_out_gets_json_pictures_and_one_page(
-    words: list[str], pictures: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_out_gets_json_charts_and_one_page(
+    words: list[str], charts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", *words, "--out", str(tmp_path / "new" / "folder")]) == 0
     folder = tmp_path / "new" / "folder"
     assert str(folder / "report.html") in capsys.readouterr().out
     assert json.loads((folder / "result.json").read_text())["benchmark"] == words[0]
-    assert {file.name for file in folder.glob("*.svg")} == set(pictures)
+    assert {file.name for file in folder.glob("*.svg")} == set(charts)
     page = (folder / "report.html").read_text()
-    assert page.count("<svg") == len(pictures)
+    assert page.count("<svg") == len(charts)
     assert "http" not in re.sub(r'xmlns="[^"]*"', "", page)
 
 

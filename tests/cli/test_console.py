@@ -1,4 +1,4 @@
-"""Progress is shown where somebody can see it, and JSON is JSON."""
+"""Progress is drawn on a terminal only, and JSON is strict."""
 
 from __future__ import annotations
 

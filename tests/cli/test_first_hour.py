@@ -90,7 +90,7 @@ def test_a_finished_run_is_extended_by_the_schedule_of_the_new_length(capsys: py
     rates = {run: [json.loads(line)["lr"] for line in Path(run, "metrics.jsonl").read_text().splitlines()] for run in ("run", "long")}
     assert rates["run"][3:] == rates["long"][3:]
     assert len(rates["run"]) == 6
-    assert f"goes on with {rates['long'][3]:.3g} (the last was {rates['run'][2]:.3g})" in said.err
+    assert f"continues with {rates['long'][3]:.3g} (the last was {rates['run'][2]:.3g})" in said.err
     assert "from 3 to 6 steps" in said.err
     assert json.loads(said.out) | {"step": 6, "total_steps": 6, "finished": True} == json.loads(said.out)
     assert json.loads(Path("run/result.json").read_text())["step"] == 6

@@ -136,14 +136,14 @@ def test_a_tokenizer_of_another_size_is_refused(prepared: Path, weights: Path, c
         (["."], "There is no run in ."),
         (["weights.safetensors", "--context", "-1"], "--context is -1"),
         (["weights.safetensors", "--top-p", "2"], "top-p is 2"),
-        (["picture.safetensors"], "is not a language model"),
+        (["image.safetensors"], "is not a language model"),
     ],
 )
 def test_mistakes_are_sentences(
     weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
 ) -> None:
     monkeypatch.chdir(weights.parent)
-    save_model(create_model("test_deit"), "picture.safetensors")
+    save_model(create_model("test_deit"), "image.safetensors")
     assert main(["generate", *words]) == 2
     assert sentence in capsys.readouterr().err
 

@@ -21,7 +21,7 @@ def test_models_as_a_table_is_not_cut_in_a_pipe(capsys: pytest.CaptureFixture[st
     assert "34x24, 48x12, 68x12, 96x12, 136x12, 192x12, 272x12" in capsys.readouterr().out
 
 
-def test_info_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "steps_deit_small", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures | {"blocks": 24, "layers": 122, "params": 22_090_312, "macs": 4_729_185_984} == figures

@@ -26,32 +26,32 @@ COMMON = ["workers=0", "batch_size=2", "iters=1", "model=test_swin"]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two finished runs, "boxes" and "pixels", whose data are gone, and a folder of pictures, one of them unreadable."""
+    """Two finished runs, "boxes" and "pixels", whose data are gone, and a folder of images, one of them unreadable."""
     root = tmp_path_factory.mktemp("predict")
     coco, masks = coco_folder(root / "coco"), mask_folder(root / "masks")
     own = [f"data.root={coco}", f"data.img_size={SIDE}", "data.max_size=96", "detect.score=0.0", f"out={root / 'boxes'}"]
     train(customise(get_recipe("object_folder"), [*COMMON, *NARROW, *own]))
     train(customise(get_recipe("mask_folder"), [*COMMON, *MASK_WORDS, f"data.root={masks}", f"out={root / 'pixels'}"]))
-    pictures = root / "pictures"
-    pictures.mkdir()
+    folder = root / "images"
+    folder.mkdir()
     for number, size in enumerate(((50, 40), (80, 64))):
         pixels = np.random.default_rng(number).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(pictures / f"{number}.png")
-    (pictures / "broken.jpg").write_bytes(b"no picture")
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    (folder / "broken.jpg").write_bytes(b"not an image")
     for name in ("coco", "masks"):
         (root / name).rename(root / f"{name}-gone")
     return root
 
 
 def predict(root: Path, run: str, out: Path, *words: str) -> dict[str, Any]:
-    assert main(["predict", str(root / run), str(root / "pictures"), "--out", str(out), *words]) == 0
+    assert main(["predict", str(root / run), str(root / "images"), "--out", str(out), *words]) == 0
     return json.loads((out / "predictions.json").read_text())
 
 
 def test_a_detector_annotates_a_folder(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = predict(root, "boxes", tmp_path, "--score", "0")
     assert found["classes"] == ["tall", "wide"]
-    assert [Path(picture["file"]).name for picture in found["pictures"]] == ["0.png", "1.png"]
+    assert [Path(entry["file"]).name for entry in found["pictures"]] == ["0.png", "1.png"]
     first = found["pictures"][0]
     assert (first["width"], first["height"], found["unreadable"]) == (50, 40, 1)
     assert {entry["class"] for entry in first["objects"]} <= {"tall", "wide"}
@@ -64,16 +64,16 @@ def test_a_detector_annotates_a_folder(root: Path, tmp_path: Path, capsys: pytes
 
 
 def test_a_score_leaves_out_what_is_below(root: Path, tmp_path: Path) -> None:
-    assert all(not picture["objects"] for picture in predict(root, "boxes", tmp_path, "--score", "1")["pictures"])
+    assert all(not entry["objects"] for entry in predict(root, "boxes", tmp_path, "--score", "1")["pictures"])
 
 
 def test_a_segmenter_names_every_pixel(root: Path, tmp_path: Path) -> None:
     found = predict(root, "pixels", tmp_path)
-    for picture in found["pictures"]:
-        assert sum(picture["shares"].values()) == pytest.approx(1.0, abs=1e-3)
-        assert set(picture["shares"]) <= {"background", "tall"}
-        with Image.open(tmp_path / picture["mask"]) as labels:
-            assert labels.size == (picture["width"], picture["height"])
+    for entry in found["pictures"]:
+        assert sum(entry["shares"].values()) == pytest.approx(1.0, abs=1e-3)
+        assert set(entry["shares"]) <= {"background", "tall"}
+        with Image.open(tmp_path / entry["mask"]) as labels:
+            assert labels.size == (entry["width"], entry["height"])
             assert set(np.unique(np.asarray(labels))) <= {0, 1}
 
 
@@ -86,9 +86,9 @@ def test_json_is_printed_on_request(root: Path, tmp_path: Path, capsys: pytest.C
     ("words", "sentence"),
     [
         (["boxes", "nowhere.png"], "There is no image or folder nowhere.png"),
-        (["none", "pictures"], "There is no run in"),
-        (["boxes", "pictures", "--score", "2"], "--score is 2.0, but must be between 0 and 1"),
-        (["boxes", "pictures", "--ema"], "it was trained with optim.ema=0"),
+        (["none", "images"], "There is no run in"),
+        (["boxes", "images", "--score", "2"], "--score is 2.0, but must be between 0 and 1"),
+        (["boxes", "images", "--ema"], "it was trained with optim.ema=0"),
         (["boxes", "empty"], "empty has no images"),
     ],
 )
@@ -138,9 +138,9 @@ def test_a_classifier_names_images(classifier: Path, tmp_path: Path, capsys: pyt
     said = capsys.readouterr().out
     found = json.loads((out / "predictions.json").read_text())
     assert found["classes"] == [str(number) for number in range(10)]
-    assert [len(picture["top"]) for picture in found["pictures"]] == [3] * 8
-    for picture in found["pictures"]:
-        probabilities = [best["probability"] for best in picture["top"]]
+    assert [len(entry["top"]) for entry in found["pictures"]] == [3] * 8
+    for entry in found["pictures"]:
+        probabilities = [best["probability"] for best in entry["top"]]
         assert probabilities == sorted(probabilities, reverse=True)
         assert sum(probabilities) <= 1 + 1e-5
     with (out / "predictions.csv").open(newline="") as file:
@@ -188,11 +188,11 @@ def test_a_gallery_shows_the_annotated_images(root: Path, tmp_path: Path) -> Non
     assert "objects" in page
 
 
-def test_pictures_of_one_name_keep_apart() -> None:
+def test_results_of_images_with_the_same_name_are_numbered() -> None:
     assert unique_stems([Path("a/x.png"), Path("b/x.jpg"), Path("y.png"), Path("c/x.png")]) == ["x", "x_2", "y", "x_3"]
 
 
-def test_masks_tint_and_boxes_frame_the_picture() -> None:
+def test_masks_tint_and_boxes_frame_the_image() -> None:
     image, mask = Image.new("RGB", (60, 60), "white"), np.zeros((60, 60), dtype=bool)
     mask[20:40, 20:40] = True
     drawn = np.asarray(draw_objects(image, [Found("thing", 0, 0.9, (15.0, 15.0, 30.0, 30.0), mask)]))
