@@ -52,7 +52,7 @@ def config() -> TrainConfig:
     ],
 )
 def test_a_word_becomes_a_value_of_the_fields_type(config: TrainConfig, word: str, value: object) -> None:
-    task = tasks_of(word.partition("=")[0])[0]
+    task: Any = tasks_of(word.partition("=")[0])[0]
     found: Any = customise(replace(config, task=task), [word])
     for name in word.partition("=")[0].split("."):
         found = getattr(found, name)
