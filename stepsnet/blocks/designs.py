@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from torch import nn
 
-from stepsnet.blocks.hyper import HyperConnection, StreamStack
-from stepsnet.blocks.residual import DeepNorm, LayerScale, Place, Residual, ReZero
+from stepsnet.blocks.hyper import HyperConnection, InjectedStack, StreamStack
+from stepsnet.blocks.residual import DeepNorm, LayerNormScaling, LayerScale, Place, Residual, ReZero
 from stepsnet.errors import UsageError, nearest
 from stepsnet.macro import Stack
 
@@ -36,6 +36,8 @@ RESIDUALS: dict[str, ResidualDesign] = {
     "rezero": ResidualDesign(ReZero),
     "deepnorm": ResidualDesign(DeepNorm),
     "hyper": hyper_connections(),
+    "layernorm_scaling": ResidualDesign(LayerNormScaling),
+    "x0_injection": ResidualDesign(Residual, InjectedStack),
 }
 
 ResidualLike: TypeAlias = str | ResidualDesign | ResidualPart

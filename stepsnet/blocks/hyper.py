@@ -1,6 +1,6 @@
-"""Hyper-connections (arXiv 2409.19606), the static kind: several residual streams side by side, and learned weights between them.
+"""Residual designs that change the stack: hyper-connections (arXiv 2409.19606, the static kind) and x0-injection.
 
-Shapes: S streams in front of what the block itself knows, so (S, B, …).
+Hyper-connections have S residual streams and learned weights between them. Their shape is (S, B, …).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from stepsnet.blocks.residual import Place, Residual
 from stepsnet.macro import Stack
@@ -63,3 +64,33 @@ class HyperConnection(Residual):
         h = torch.tensordot(self.read, x, dims=1)
         r = self.drop_path(self.branch(self.norm(h), *context))
         return x + torch.tensordot(self.mix, x, dims=1) + self.write.view(-1, *[1] * r.dim()) * r
+
+
+class InjectedStack(Stack):
+    """Block l takes keep_l x + inject_l x_0, where x_0 is the input of the stack (nanochat's x0 lambdas).
+
+    It starts with keep = 1 and inject = 0: the plain residual network.
+    """
+
+    def __init__(self, blocks: Iterable[nn.Module]) -> None:
+        super().__init__(blocks)
+        self.keep = nn.ParameterList(torch.empty(()) for _ in self.blocks)
+        self.inject = nn.ParameterList(torch.empty(()) for _ in self.blocks)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for keep, inject in zip(self.keep, self.inject, strict=True):
+            nn.init.ones_(keep)
+            nn.init.zeros_(inject)
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        for state in self.walk(x, *args, **kwargs):
+            x = state
+        return x
+
+    def walk(self, x: Tensor, *args: Any, **kwargs: Any) -> Iterator[Tensor]:
+        x_0, recompute = x, self.grad_checkpointing and self.training
+        for block, keep, inject in zip(self.blocks, self.keep, self.inject, strict=True):
+            x = keep * x + inject * x_0
+            x = checkpoint(block, x, *args, use_reentrant=False, **kwargs) if recompute else block(x, *args, **kwargs)
+            yield x

@@ -95,6 +95,19 @@ class ReZero(Residual):
         return x + self.drop_path(self.scale * self.branch(self.norm(x), *context))
 
 
+class LayerNormScaling(Residual):
+    """z = x + R(norm(x) / √l) in block l = 1, 2 … of the network (arXiv 2502.05795). Without a norm: z = x + R(x) / √l."""
+
+    def __init__(self, norm: nn.Module | None, branch: nn.Module, place: Place) -> None:
+        super().__init__(norm, branch, place)
+        self.scale, self.has_norm = (place.index + 1) ** -0.5, norm is not None
+
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
+        if self.has_norm:
+            return x + self.drop_path(self.branch(self.scale * self.norm(x), *context))
+        return x + self.drop_path(self.scale * self.branch(x, *context))
+
+
 class DeepNorm(Residual):
     """z = norm(α x + β R(x)), α = (2 depth)^¼ and β = (8 depth)^-¼ (arXiv 2203.00555, which puts β into the branch's first weights).
 

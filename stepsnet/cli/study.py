@@ -124,24 +124,33 @@ def _report(place: Place, results: Results, *, json: bool) -> int:
 
 def _preview(place: Place, *, json: bool) -> int:
     from stepsnet.research.studies.pages import GPU_RATE, gpu_hours
+    from stepsnet.research.studies.runner import core_hours
 
     size = place.chosen()
     costs = {arm.key: arm.cost() for arm in size.arms}
+    hours: dict[str, float] = {}
+    if place.size != "paper":  # those networks are for GPUs
+        with progress("timing a few steps", len(size.arms), "arms") as bar:
+            hours = core_hours(place, bar.advance)
     if json:
         print_json([
             {"arm": arm.key, "words": [*arm.setting.words, *arm.words], "params": costs[arm.key].params,
-             "macs": costs[arm.key].macs, "steps": arm.steps(), "seeds": size.seeds}
+             "macs": costs[arm.key].macs, "steps": arm.steps(), "seeds": size.seeds,
+             "core_hours": hours.get(arm.key)}
             for arm in size.arms
         ])  # fmt: skip
         return 0
     rows = [
-        [arm.key, million(costs[arm.key].params), million(costs[arm.key].macs), f"{arm.steps():,}", " ".join(arm.words)]
+        [arm.key, million(costs[arm.key].params), million(costs[arm.key].macs), f"{arm.steps():,}",
+         f"{hours[arm.key]:.2f}" if hours else "–", " ".join(arm.words)]
         for arm in size.arms
-    ]
+    ]  # fmt: skip
     words = Column(f"arguments of `stepsnet train`, seeds {size.seeds}", "text", 2)
-    print_table(Table((Column("arm", "name"), "params", "MACs", "steps", words), rows))
+    print_table(Table((Column("arm", "name"), "params", "MACs", "steps", "core-hours", words), rows))
     rate = f"{gpu_hours(place):,.2g} hours of one GPU at {GPU_RATE / 1e12:.0f} TFLOP/s"
     print(f"{size.effort}. Calculated from MACs: {rate}.")
+    if hours:
+        print(f"{size.count()} cells, {sum(hours.values()):.2f} core-hours by the step times measured here.")
     return 0
 
 

@@ -71,7 +71,7 @@ JOINS: dict[str, type[PlainJoin]] = {
     "matched": MatchedJoin,
     "matched_grad": DifferentiableMatchedJoin,
 }
-STUDIED = {"gain": "stepsnet.research.joins", "gain_matched": "stepsnet.research.joins"}
+STUDIED = dict.fromkeys(("unit", "matched_down", "gain", "gain_matched"), "stepsnet.research.joins")
 """Joins that only studies compare, and the module that holds them: imported when an option or a file names one."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TypeAlias
 
 from torch import nn
@@ -18,7 +19,7 @@ StagePlan: TypeAlias = StepPlan | str | int | None
 PlanLike: TypeAlias = StagePlan | Sequence[StagePlan]
 Net: TypeAlias = StepsNet | ReverseStepsNet
 
-MACROS = ("steps", "reverse")
+MACROS = ("steps", "reverse", "waist")
 # A number of steps for a hierarchical network applies to its last stages: stepping the first two, which are narrow,
 # "yields minimal effect" (Table 11).
 STEPPED_STAGES = 2
@@ -28,8 +29,9 @@ STEPPED_STAGES = 2
 class Design:
     """What may differ between a residual network and its Steps versions.
 
-    `plan` is one plan per stage, in any form that `resolve_plans` takes. `macro` is "steps" (Eq. 5) or "reverse" (Eq.
-    6). `drop_path` is the drop rate of the last block's branches; rates grow linearly from 0 at the first block.
+    `plan` is one plan per stage, in any form that `resolve_plans` takes. `macro` is "steps" (Eq. 5), "reverse" (Eq. 6)
+    or "waist" (only studies). `drop_path` is the drop rate of the last block's branches; rates grow linearly from 0 at
+    the first block.
     """
 
     plan: PlanLike = None
@@ -85,6 +87,9 @@ class StageBuilder:
         def make(width: int, index: int) -> nn.Module:
             return make_block(self.place(width, index))
 
+        if self.design.macro == "waist":  # only a study has it
+            waist = import_module("stepsnet.research.joins").waist
+            return waist(make, plan, self.channel_dim, self._make_stack)  # type: ignore[no-any-return]
         if self.design.macro == "reverse":
             return ReverseStepsNet.from_blocks(make, plan, channel_dim=self.channel_dim, make_stack=self._make_stack)
         return StepsNet.from_blocks(

@@ -19,9 +19,11 @@ def test_the_list_names_every_study_and_size(capsys: pytest.CaptureFixture[str])
     assert all(name in words for name in ("fixed_width", "long", "paper", "join", "stages"))
 
 
-def test_a_dry_run_shows_what_it_would_cost(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "reverse", "--dry-run", "--json"]) == 0
+def test_a_dry_run_shows_what_it_would_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "reverse", "--dry-run", "--json", "--out", str(tmp_path)]) == 0
     plain, forward, backward = json.loads(capsys.readouterr().out)
+    assert 0 < plain["core_hours"] < 1
+    assert len(json.loads((tmp_path / "step_times.json").read_text())) == 3
     assert plain["arm"] == "digits-1steps-6"
     assert backward["macs"] == forward["macs"]
     assert "macro=reverse" in backward["words"]

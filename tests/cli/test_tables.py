@@ -80,7 +80,7 @@ def assert_whole(table: Table, width: int) -> None:
         ["reproduce", "table5b"],
         ["reproduce", "table9"],
         ["study", "--list"],
-        ["study", "reverse", "--dry-run"],
+        ["study", "reverse", "--dry-run", "--out", "studies"],
         ["study", "reverse", "--report", "--out", "studies"],
         ["analyze", "gamma", "test_steps_swin"],
         ["doctor", "test_steps_deit"],

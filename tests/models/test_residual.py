@@ -9,19 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.blocks.designs import RESIDUALS, ResidualDesign, hyper_connections
-from stepsnet.blocks.hyper import HyperConnection
-from stepsnet.blocks.residual import DeepNorm, LayerScale, Place, Residual, ReZero
+from stepsnet.blocks.hyper import HyperConnection, InjectedStack
+from stepsnet.blocks.residual import DeepNorm, LayerNormScaling, LayerScale, Place, Residual, ReZero
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model, load_model, save_model
 from tests.models.tiny import STEPS, TINY, check_same, example, shake
 
 every_model = pytest.mark.parametrize("name", TINY)
 PARTS: dict[str, type[nn.Module]] = {
-    "layerscale": LayerScale,
-    "rezero": ReZero,
-    "deepnorm": DeepNorm,
-    "hyper": HyperConnection,
-}
+    "layerscale": LayerScale, "rezero": ReZero, "deepnorm": DeepNorm, "hyper": HyperConnection,
+    "layernorm_scaling": LayerNormScaling, "x0_injection": Residual,
+}  # fmt: skip
+START_PLAIN = {"hyper": "mix", "x0_injection": "inject"}
+"""Designs that start as the plain network, and the parameters that change it."""
 every_design = pytest.mark.parametrize("design", PARTS)
 
 
@@ -46,10 +46,11 @@ def test_a_design_changes_what_is_computed(name: str, design: str) -> None:
     plain, other = shake(create_model(name)).eval(), create_model(name, residual=design).eval()
     other.load_state_dict(plain.state_dict(), strict=False)
     x = example(plain)
-    if design == "hyper":
-        torch.testing.assert_close(other(x), plain(x))  # it starts as the plain network
+    if design in START_PLAIN:
+        torch.testing.assert_close(other(x), plain(x))
         with torch.no_grad():
-            other.get_parameter(next(key for key, _ in other.named_parameters() if key.endswith("mix")))[0, 1] += 0.5
+            named = next(value for key, value in other.named_parameters() if START_PLAIN[design] in key.split("."))
+            named.view(-1)[1 if design == "hyper" else 0] += 0.5
     assert not torch.allclose(other(x), plain(x), atol=1e-6)
 
 
@@ -115,6 +116,29 @@ def test_deep_norm_puts_the_norm_behind_the_sum() -> None:
 def test_deep_norm_without_a_norm_divides_by_alpha() -> None:
     x = torch.randn(3, 4)
     torch.testing.assert_close(DeepNorm(None, nn.Tanh(), Place(4, depth=8))(x), (2.0 * x + 8**-0.5 * x.tanh()) / 2.0)
+
+
+def test_layer_norm_scaling_divides_the_norm_by_the_root_of_the_block_number() -> None:
+    norm = nn.LayerNorm(4)
+    x = torch.randn(3, 4)
+    part = LayerNormScaling(norm, nn.Tanh(), Place(4, index=8))
+    torch.testing.assert_close(part(x), x + (norm(x) / 3).tanh())
+    torch.testing.assert_close(LayerNormScaling(None, nn.Tanh(), Place(4, index=8))(x), x + x.tanh() / 3)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_x0_injection_adds_the_input_of_the_stack_before_every_block(recompute: bool) -> None:
+    stack = InjectedStack([nn.Tanh(), nn.Sigmoid(), nn.Tanh()])
+    stack.grad_checkpointing = recompute
+    for parameter in stack.parameters():
+        nn.init.normal_(parameter)
+    x = x_0 = torch.randn(2, 4, requires_grad=True)
+    states = []
+    for number, block in enumerate(stack.blocks):
+        x = block(stack.keep[number] * x + stack.inject[number] * x_0)
+        states.append(x)
+    torch.testing.assert_close(stack(x_0), x)
+    torch.testing.assert_close(list(stack.walk(x_0)), states)
 
 
 def test_custom_residual_designs() -> None:

@@ -8,16 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import IO, Protocol
 
+import torch
+
 from stepsnet.errors import UsageError
+from stepsnet.files import read_json, write_json
 from stepsnet.research.studies.results import FAILED, CellResult, ResultLines, Results, read_cell
-from stepsnet.research.studies.study import Cell, Size, Study
+from stepsnet.research.studies.study import Arm, Cell, Size, Study
 from stepsnet.runs.folder import METRICS, is_run, last_line
 from stepsnet.train.build import task_of
 from stepsnet.train.config import read_config
@@ -100,6 +103,44 @@ def check(cell: Cell, folder: Path) -> None:
         if key not in ("out", "data.root") and found != wanted:
             raise UsageError(f"{folder} was run with {key}={found}, but the study registers {key}={wanted}; "
                              "give another --out.")  # fmt: skip
+
+
+def step_seconds(arm: Arm, cache: Path, steps: int = 3) -> float:
+    """Processor time of one training step of the arm's network on one thread: the fastest of a few, kept in `cache`."""
+    from stepsnet.models import create_model
+    from stepsnet.research.bench.timing import count_classes, random_batch, threads, training_pass
+
+    config = arm.config(0)
+    key = json.dumps({**arm.model_options(), "batch_size": config.batch_size}, sort_keys=True)
+    known = read_json(cache)
+    if key not in known:
+        with threads(1):
+            model = create_model(**arm.model_options()).train()
+            optimizer = torch.optim.AdamW(model.parameters())
+            train = training_pass(model, random_batch(model, config.batch_size), count_classes(model), bf16=False)
+            times = []
+            for _ in range(1 + steps):
+                began = time.process_time()
+                train()
+                optimizer.step()
+                times.append(time.process_time() - began)
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        write_json(cache, {**known, key: min(times[1:])})
+    return float(read_json(cache)[key])
+
+
+def core_hours(place: Place, tick: Callable[[], None] = lambda: None) -> dict[str, float]:
+    """Hours of one core for all cells of each arm, its search included; training steps only."""
+    size, hours = place.chosen(), {}
+    counted: set[str] = set()
+    for arm in size.arms:
+        tries = size.search.cells(arm).values() if size.search else ()
+        new = [cell.arm for cell in tries if cell.id not in counted]
+        counted |= {cell.id for cell in tries}
+        runs = [*new, *(arm for _ in size.seeds)]
+        hours[arm.key] = sum(run.steps() * step_seconds(run, place.out / "step_times.json") for run in runs) / 3600
+        tick()
+    return hours
 
 
 def left(place: Place, only: str = "*") -> list[Cell]:

@@ -47,9 +47,11 @@ def test_lines_of_registered_models_against_their_blocks() -> None:
         "Steps-DeiT": [("test_steps_deit", None)],
     }
     document = run_rows(rows, batch=1, rounds=1)
-    assert [(series["label"], series["points"][0]["at"], series["points"][0]["accuracy"]) for series in document["series"]] == [
-        ("DeiT", 4, 70.0), ("Steps-DeiT", 8, None),
-    ]  # fmt: skip
+    points = [(series["label"], series["points"][0]) for series in document["series"]]
+    assert [(label, point["at"], point["accuracy"]) for label, point in points] == [
+        ("DeiT", 4, 70.0),
+        ("Steps-DeiT", 8, None),
+    ]
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
@@ -62,7 +64,7 @@ def test_an_exact_law_is_found_exactly(exponent: float) -> None:
 
 
 def test_scatter_shows_as_error() -> None:
-    """Residuals of ±ln 1.1 in turns: the slope's standard error is √(4·ln²1.1 / 2 / Σ(u-ū)²) with u = 0, ln 2, 2 ln 2, 3 ln 2."""
+    """Residuals of ±ln 1.1 in turns: the error of the slope is √(4·ln²1.1 / 2 / Σ(u-ū)²) with u = 0 … 3 ln 2."""
     law = PowerLaw.fit([1, 2, 4, 8], [1.1, 2 / 1.1, 4 * 1.1, 8 / 1.1])
     assert law.exponent == pytest.approx(1.0, abs=0.1)
     assert 0.05 < law.error < 0.15

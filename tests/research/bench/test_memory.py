@@ -60,7 +60,7 @@ def test_a_linear_layer_saves_its_input_unless_that_was_there_before() -> None:
 
 
 def test_a_small_chain_by_hand() -> None:
-    """Linear 8→16 saves its input (there before), ReLU its output, which is also what the second layer saves: counted once."""
+    """Linear 8→16 saves its input (not counted), ReLU its output, which the second layer saves too: counted once."""
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     assert saved_bytes(model, torch.randn(3, 8)) == 3 * 16 * FLOAT
 
@@ -80,7 +80,7 @@ class Narrow(nn.Module):
 
 
 def test_a_view_keeps_all_that_it_is_a_view_of() -> None:
-    """The product saves exp's result (3×2), as exp does, and a view of `wide`, whose 3×10 numbers stay alive as a whole."""
+    """The product saves exp's result (3×2), as exp does, and a view of `wide`, all of which (3×10) stays alive."""
     x = torch.randn(3, 10, requires_grad=True)
     assert saved_bytes(Narrow(), x) == (3 * 2 + 3 * 10) * FLOAT
 

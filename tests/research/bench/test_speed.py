@@ -106,7 +106,8 @@ def test_the_given_model_is_left_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("name", "baseline"),
     [
-        ("steps_deit_small", "deit_small"), ("steps_swin_deep_d96", "swin_deep_d96"), ("steps_swin_deep_d14", "swin_tiny"),
+        ("steps_deit_small", "deit_small"), ("steps_swin_deep_d96", "swin_deep_d96"),
+        ("steps_swin_deep_d14", "swin_tiny"),
         ("steps_deit_small_d60", "deit_small"), ("test_steps_transformer", "test_transformer"),
     ],
 )  # fmt: skip

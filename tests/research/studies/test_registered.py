@@ -18,11 +18,12 @@ ALL = [(name, size) for name in study_names() for size in get_study(name).sizes]
 every_size = pytest.mark.parametrize(("name", "size"), ALL, ids=[f"{name}-{size}" for name, size in ALL])
 
 
+EVIDENCE = ["table4_mini", "figure1_mini", "convnet_mini", "rivals", "shape", "joins"]
 PAPER = ["allocation", "drops", "fixed_flops", "fixed_width", "join", "paths", "reverse", "stages", "steps"]
 
 
 def test_studies_of_the_paper_have_a_small_a_large_and_the_papers_size() -> None:
-    assert study_names() == sorted([*PAPER, "demo"])
+    assert study_names() == sorted([*PAPER, "demo", *EVIDENCE])
     assert all({"quick", "full", "paper"} <= get_study(name).sizes.keys() for name in PAPER)
 
 
@@ -37,10 +38,12 @@ def test_networks_can_be_built_and_those_compared_cost_the_same(name: str, size:
         rivals[study.equal_cost(arm)].append(cost)
     for costs in rivals.values():
         macs, params = [cost.macs for cost in costs], [cost.params for cost in costs]
-        assert max(macs) / min(macs) < 1.065
-        # At fixed computation (Table 5b) the deeper is the narrower, with more of it in attention, which has no parameters. The paper's own
-        # networks of Table 5a lie up to 6 % apart.
-        assert max(params) / min(params) < (1.4 if name == "fixed_flops" else 1.065 if size == "paper" else 1.03)
+        # Hyper-connections mix streams, which costs most at small widths.
+        assert max(macs) / min(macs) < (1.08 if name == "rivals" else 1.065)
+        # At fixed computation (Table 5b) deeper networks are narrower and have more of it in attention, which has no
+        # parameters. The paper's networks of Table 5a differ by up to 6 %, those of figure1_mini at width 32 by 3.1 %.
+        bound = 1.4 if name == "fixed_flops" else 1.065 if size == "paper" else 1.032 if name in EVIDENCE else 1.03
+        assert max(params) / min(params) < bound
 
 
 @pytest.mark.parametrize("name", study_names())
@@ -53,7 +56,8 @@ def test_quick_needs_no_download_and_has_several_seeds(name: str) -> None:
 def test_a_name_stands_for_one_run_in_all_studies_and_a_run_for_one_name() -> None:
     found: dict[str, dict[str, object]] = {}
     for name, size in ALL:
-        for arm in get_study(name).sizes[size].arms:
+        chosen = get_study(name).sizes[size]
+        for arm in (*chosen.arms, *(cell.arm for cell in chosen.searched())):
             config = to_dict(arm.config(0))
             assert found.setdefault(arm.key, config) == config, arm.key
     assert len({repr(config) for config in found.values()}) == len(found)

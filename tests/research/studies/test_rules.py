@@ -74,7 +74,8 @@ def test_fixed_width_decides_its_four_registered_hypotheses() -> None:
     }
     found = made_up_results({f"gutenberg-{key}": loss for key, loss in losses.items()}, size)
     verdicts = [outcome.verdict for outcome in FIXED_WIDTH.decide(found)]
-    # Steps beats residual; matched beats plain joins; matched beats LayerScale (by 0.01 only); matched gains 0.08, residual loses 0.1.
+    # Steps beats residual; matched beats plain joins; matched beats LayerScale (by 0.01 only); matched gains 0.08 and
+    # residual loses 0.1.
     assert verdicts == [rules.REFUTED, rules.HOLDS, rules.INCONCLUSIVE, rules.HOLDS]
     assert FIXED_WIDTH.decide(found)[-1].difference == pytest.approx(0.18)
 

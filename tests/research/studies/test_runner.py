@@ -25,7 +25,7 @@ from stepsnet.research.studies.cell import probe
 from stepsnet.research.studies.pages import gamma_over_depth, study_page
 from stepsnet.research.studies.results import CellResult, ResultLines, has_null
 from stepsnet.research.studies.runner import Place, collect, left, run_study
-from stepsnet.research.studies.study import Cell, Study
+from stepsnet.research.studies.study import Arm, Cell, Search, Study
 from stepsnet.runs.folder import read_lines, read_result
 from stepsnet.train.config import customise
 from stepsnet.train.trainer import train
@@ -305,3 +305,62 @@ def test_the_report_has_tables_outcomes_and_figures(tmp_path: Path) -> None:
     page = html.read_text()
     assert "<svg" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+SEARCH = Search((1e-3, 1e-2), ("iters=3",))
+
+
+def searching(*arms: Arm, seeds: tuple[int, ...] = (0, 1)) -> Study:
+    study = toy.study(*arms, seeds=seeds)
+    return replace(study, sizes={"quick": replace(study.sizes["quick"], search=SEARCH)})
+
+
+def test_a_search_decides_the_learning_rate_of_the_cells_that_follow(tmp_path: Path) -> None:
+    place = Place(tmp_path, searching(toy.arm("one"), toy.arm("two")), "quick")
+    size = place.chosen()
+    assert size.count() == 4 + 4
+    assert [cell.id for cell in left(place)] == [
+        "toy-one_try0.001-2-s0", "toy-one_try0.01-2-s0", "toy-two_try0.001-2-s0", "toy-two_try0.01-2-s0",
+    ]  # fmt: skip
+    for cell, loss in zip(size.searched(), (1.0, 2.0, 4.0, 3.0), strict=True):
+        toy.pretend(place.pool, cell, loss)
+    assert [cell.id for cell in left(place)] == [
+        "toy-one_lr0.001-2-s0", "toy-two_lr0.01-2-s0", "toy-one_lr0.001-2-s1", "toy-two_lr0.01-2-s1",
+    ]  # fmt: skip
+    tuned = left(place)[1].arm.config(0)
+    assert (tuned.lr, tuned.iters) == (0.01, 5)
+    for cell in left(place):
+        toy.pretend(place.pool, cell, (1.0 if "two" in cell.id else 2.0) + 0.01 * cell.seed)
+    results = collect(place)
+    assert not results.missing()
+    page = study_page(place, results)
+    assert page.outcomes == ["two beats one: holds (+1.000 ± 0.007 nats)"]
+    assert [row[4] for row in page.tables[0].rows] == ["0.001", "0.01"]
+    assert page.lead == "8 of 8 cells finished, 0 failed, 0 unfinished"
+
+
+def test_an_open_learning_rate_leaves_its_arm_unfinished(tmp_path: Path) -> None:
+    place = Place(tmp_path, searching(toy.arm("one"), toy.arm("two")), "quick")
+    for cell in place.chosen().searched()[:3]:
+        toy.pretend(place.pool, cell, 1.0)
+    results = collect(place)
+    assert results.missing() == [
+        "toy-two_try0.01-2-s0", "toy-one_lr0.001-2-s0", "toy-one_lr0.001-2-s1", "toy-two-2-s0", "toy-two-2-s1",
+    ]  # fmt: skip
+    assert study_page(place, results).tables[0].rows[1][4] == "open"
+
+
+@patient
+def test_a_study_with_a_search_runs_both_phases(tmp_path: Path) -> None:
+    place = Place(tmp_path, searching(toy.arm("one"), seeds=(0,)), "quick")
+    results = run_study(place, roots={}, workers=2).results
+    assert not results.missing()
+    assert len(results.found) == 3
+    rates = {read_json(place.pool / cell / "config.json")["lr"] for cell in results.found if "_lr" in cell}
+    assert rates <= {1e-3, 1e-2}
+
+
+def test_core_hours_count_the_search_and_every_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "step_seconds", lambda arm, cache: 3600.0)
+    hours = runner.core_hours(Place(tmp_path, searching(toy.arm("one"), toy.arm("two")), "quick"))
+    assert hours == {"toy-one-2": 2 * 3 + 2 * 5, "toy-two-2": 2 * 3 + 2 * 5}

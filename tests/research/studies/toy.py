@@ -14,8 +14,8 @@ from stepsnet.runs.folder import create
 from stepsnet.train.typed import to_dict
 
 WORDS = (
-    "model=test_deit", "model_args.embed_dim=16", "model_args.patch_size=16", "batch_size=4", "schedule.warmup_epochs=0", "eval.every=0",
-    "eval.batch_size=360", "checkpoint.every=2", "augment.crop=none",
+    "model=test_deit", "model_args.embed_dim=16", "model_args.patch_size=16", "batch_size=4",
+    "schedule.warmup_epochs=0", "eval.every=0", "eval.batch_size=360", "checkpoint.every=2", "augment.crop=none",
 )  # fmt: skip
 
 

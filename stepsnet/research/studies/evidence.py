@@ -1,0 +1,400 @@
+"""Does depth by steps pay when every arm is trained properly? Studies with a search for each arm's learning rate.
+
+Sizes: `quick` is a trial of the machinery on data that comes with the library; it decides nothing. The others are
+registered as evidence, one per data set where there are two. `--dry-run` prints their core-hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from stepsnet.report import svg
+from stepsnet.report.chart import Line, LineChart
+from stepsnet.report.svg import binned
+from stepsnet.research.studies.networks import CIFAR_SHAPE, COLORS, DIGITS_WORDS, LABELS, NARROW, WIDE, planned
+from stepsnet.research.studies.pages import Charts, gains_over_the_first, loss_over_blocks, seeds_in_words
+from stepsnet.research.studies.results import RULE, Outcome, Results, contrast
+from stepsnet.research.studies.study import Arm, Search, Setting, Size, Study
+from stepsnet.runs.folder import METRICS, read_lines
+
+SEEDS = (0, 1, 2)
+RATES = (1e-3, 3e-3, 6e-3)
+JOINS = {"steps": "plain", **{name: name for name in ("matched", "matched_grad", "unit", "matched_down")}}
+RIVALS = {
+    "layerscale": "LayerScale", "layernorm_scaling": "LayerNorm Scaling", "x0_injection": "x0-injection",
+    "hyper": "hyper-connections", "rezero": "ReZero", "deepnorm": "DeepNorm",
+}  # fmt: skip
+NARROW_96 = "8x24, 12x12, 18x12, 22x12, 34x12, 44x12, 64x12"
+CIFAR_EPOCH = 50_000 // 128  # steps
+
+
+def books(key: str, steps: int) -> Setting:
+    """Byte language models on Gutenberg books."""
+    words = (
+        f"iters={steps}", "batch_size=8", f"schedule.warmup_iters={steps // 20}", "data.valid_windows=512",
+        "eval.every=1000", "checkpoint.every=250",
+    )  # fmt: skip
+    return Setting(
+        key, "gutenberg", words, f"Gutenberg books, {steps:,} steps of 8 × 128 bytes",
+        {"vocab_size": 256, "seq_len": 128}, "bits_per_byte", data="gutenberg", looks=(1, steps // 20, steps),
+        look_every=steps // 20,
+    )  # fmt: skip
+
+
+def cifar(key: str, epochs: int, *model: str, about: str = "") -> Setting:
+    """CIFAR-10 with the augmentation of its recipe; ViTs in 8×8 patches unless `model` names another."""
+    steps = epochs * CIFAR_EPOCH
+    words = (
+        *(model or ("model=deit_tiny", "model_args.patch_size=8")), f"iters={steps}", "batch_size=128",
+        f"schedule.warmup_iters={steps // 20}", "schedule.warmup_epochs=0", f"eval.every={4 * CIFAR_EPOCH}",
+        "eval.batch_size=250", "checkpoint.every=200",
+    )  # fmt: skip
+    return Setting(
+        key, "cifar10", words, f"CIFAR-10, {about or f'{epochs} epochs'} in batches of 128", CIFAR_SHAPE, "top1",
+        data="cifar10", looks=(1, steps // 20, steps), look_every=steps // 20,
+    )  # fmt: skip
+
+
+TRIAL_TEXT = Setting(
+    "trialtext", "python_docs",
+    ("iters=60", "batch_size=8", "data.seq_len=64", "data.valid_windows=64", "schedule.warmup_iters=6", "eval.every=0",
+     "checkpoint.every=25"),
+    "Python's documentation, 60 steps of 8 × 64 bytes", {"vocab_size": 256, "seq_len": 64}, "bits_per_byte",
+    looks=(1, 3, 60),
+)  # fmt: skip
+TRIAL_IMAGES = Setting(
+    "trialimages", "digits",
+    ("model=deit_tiny", "model_args.patch_size=4", "data.img_size=8", "iters=60", "schedule.warmup_iters=6",
+     *DIGITS_WORDS),
+    "scikit-learn's digits in 4×4 patches, 60 steps of 32 images", {"num_classes": 10, "in_chans": 1, "img_size": 8},
+    "top1", looks=(1, 3, 60),
+)  # fmt: skip
+TRIAL_SEARCH = Search((1e-3, 3e-3), ("iters=20", "schedule.warmup_iters=2"))
+
+
+def search(setting: Setting, rates: tuple[float, ...] = RATES) -> Search:
+    """A quarter of the setting's steps at each rate."""
+    steps = int(next(word for word in setting.words if word.startswith("iters=")).removeprefix("iters=")) // 4
+    return Search(rates, (f"iters={steps}", f"schedule.warmup_iters={steps // 20}", "eval.every=0"))
+
+
+def tuned_at(depth: int, arms: tuple[Arm, ...], found: Search) -> Search:
+    """The search at one depth only; the other depths of a design take its rate."""
+    at = {arm.network: arm for arm in arms if arm.blocks == depth}
+    return replace(found, tuned_as=lambda arm: at[arm.network])
+
+
+def network(setting: Setting, name: str, plan: str, design: str = "") -> Arm:
+    """A residual network or a Steps network by `name`, with a residual design on top."""
+    label = LABELS.get(name, f"Steps, {name} joins")
+    arm = planned(setting, name, plan, label, COLORS.get(name, svg.OTHER), join=JOINS.get(name, "plain"))
+    if not design:
+        return arm
+    label = f"{'residual' if name == 'residual' else 'Steps'} + {RIVALS[design]}"
+    color = svg.SERIES[list(RIVALS).index(design) % len(svg.SERIES)]
+    return replace(arm.renamed(f"_{design}", f"model_args.residual={design}"), label=label, color=color)
+
+
+def losses_over_training(results: Results) -> Charts:
+    """Training loss over samples, the mean over seeds of 60 bins: where do the lines cross?"""
+    for setting in results.size.settings():
+        lines, seeds = [], []
+        for arm in results.size.of(setting):
+            runs = [read_lines(results.pool / cell.cell / METRICS) for cell in results.finished(arm)]
+            if runs:
+                means = [sum(line["loss"] for line in lines_of) / len(runs) for lines_of in zip(*runs, strict=False)]
+                x, y = binned([line["step"] * arm.config(0).batch_size for line in runs[0]], means, bins=60)
+                lines.append(Line(f"{arm.label}, {arm.blocks} blocks", x, y, arm.color))
+                seeds.append(len(runs))
+        if lines:
+            yield f"{setting.key}-training-curves", LineChart(
+                lines=lines, title=f"Training loss: {setting.key}", x_label="samples", y_label="training loss (nats)",
+                log_x=True, note=f"{setting.about}; mean over {seeds_in_words(seeds)}",
+            )  # fmt: skip
+
+
+def pairs(results: Results, hypotheses: Iterable[tuple[str, str, str]]) -> list[Outcome]:
+    """Sentence, better network, worse network: at every depth that has both."""
+    outcomes = []
+    by_name = {(arm.network, arm.blocks): arm.key for arm in results.size.arms}
+    depths = sorted({arm.blocks for arm in results.size.arms})
+    for sentence, better, worse in hypotheses:
+        for blocks in depths:
+            if (better, blocks) in by_name and (worse, blocks) in by_name:
+                keys = {"better": [by_name[better, blocks]], "worse": [by_name[worse, blocks]]}
+                outcomes.append(contrast(results, f"{sentence} ({blocks} blocks)", **keys))
+    return outcomes
+
+
+# Table 4 in small: does a Steps language model beat the residual network of half the depth and the same cost?
+
+
+def table4_arms(setting: Setting, plain: str, deep: str, cut: str) -> tuple[Arm, ...]:
+    reference = replace(network(setting, "residual", deep), label="residual, twice the depth and cost", color=svg.OTHER)
+    joined = (network(setting, name, cut) for name in ("steps", "matched", "matched_grad"))
+    return (network(setting, "residual", plain), *joined, reference.renamed("_deep"))
+
+
+def decide_table4(results: Results) -> list[Outcome]:
+    plain, steps, matched, gradient, deep = (arm.key for arm in results.size.arms)
+    return [
+        contrast(results, f"{sentence} at equal cost", better=[better], worse=[worse])
+        for sentence, better, worse in (
+            ("Steps with plain joins beats residual", steps, plain),
+            ("Steps with matched joins beats residual", matched, plain),
+            ("Steps with matched joins and gradient beats residual", gradient, plain),
+            ("Steps with matched joins beats plain joins", matched, steps),
+        )
+    ] + [contrast(results, "Residual at twice the cost beats Steps, matched joins", better=[deep], worse=[matched])]
+
+
+LONG_BOOKS = books("books", 8000)
+TABLE4_MINI = Study(
+    name="table4_mini",
+    title="Language models at equal cost, trained long",
+    question="At equal cost, does a Steps language model of twice the depth beat the residual network, and where do "
+    "the training curves cross? (Table 4)",
+    rule=RULE,
+    sizes={
+        "quick": Size(
+            table4_arms(TRIAL_TEXT, "32x3", "32x6", "16x2, 22x3, 32x1"), (0, 1), "20 cells, core-minutes", TRIAL_SEARCH
+        ),
+        "full": Size(
+            table4_arms(LONG_BOOKS, "96x6", "96x12", "48x6, 64x3, 96x3"), SEEDS, "15 cells of the search and 15",
+            search(LONG_BOOKS),
+        ),
+    },
+    decide=decide_table4,
+    draw=losses_over_training,
+    equal_cost=lambda arm: (arm.setting.key, arm.network == "residual_deep"),
+)  # fmt: skip
+
+
+# Figure 1 in small: loss over depth at fixed width
+
+
+def figure1_arms(settings: Mapping[int, Setting], plans: Mapping[int, str], width: int) -> tuple[Arm, ...]:
+    arms = []
+    for blocks, setting in settings.items():
+        plain = f"{width}x{blocks}"
+        arms += [network(setting, "residual", plain), network(setting, "residual", plain, "layerscale")]
+        arms += [network(setting, name, plans[blocks]) for name in ("steps", "matched")]
+    return tuple(arms)
+
+
+def vit_settings(key: str) -> dict[int, Setting]:
+    """Under one key, so that all depths are in one chart."""
+    about = "20 epochs (8 at 96 blocks)"
+    return {blocks: cifar(key, 8 if blocks == 96 else 20, about=about) for blocks in (12, 24, 48, 96)}
+
+
+def decide_figure1(results: Results) -> list[Outcome]:
+    return pairs(results, (
+        ("Steps beats residual", "steps", "residual"),
+        ("Matched Steps beats residual", "matched", "residual"),
+        ("Matched Steps beats residual + LayerScale", "matched", "residual_layerscale"),
+    ))  # fmt: skip
+
+
+def draw_figure1(results: Results) -> Charts:
+    (setting,) = results.size.settings()
+    for training in (True, False):
+        yield from loss_over_blocks(results, setting, training=training)
+
+
+FIGURE1_TRIAL = figure1_arms({6: TRIAL_IMAGES, 12: TRIAL_IMAGES}, NARROW, 32)
+FIGURE1_SMALL = figure1_arms(vit_settings("vit32"), {**NARROW, 96: NARROW_96}, 32)
+FIGURE1_FULL = figure1_arms(vit_settings("vit64"), WIDE, 64)
+FIGURE1_MINI = Study(
+    name="figure1_mini",
+    title="Depth at fixed width, trained long",
+    question="At fixed width, do residual networks, with LayerScale or without, and Steps networks of the same cost "
+    "gain from depth in training and validation loss? (Figure 1)",
+    rule=f"{RULE} Learning rates are chosen at 24 blocks and used at all depths.",
+    sizes={
+        "quick": Size(FIGURE1_TRIAL, (0, 1), "24 cells, core-minutes", tuned_at(6, FIGURE1_TRIAL, TRIAL_SEARCH)),
+        "small": Size(
+            FIGURE1_SMALL, SEEDS, "12 cells of the search and 48, at width 32",
+            tuned_at(24, FIGURE1_SMALL, search(cifar("", 20))),
+        ),
+        "full": Size(
+            FIGURE1_FULL, SEEDS, "12 cells of the search and 48, at width 64",
+            tuned_at(24, FIGURE1_FULL, search(cifar("", 20))),
+        ),
+    },
+    decide=decide_figure1,
+    draw=draw_figure1,
+)  # fmt: skip
+
+
+# ResNet-18 in small
+
+
+def resnet_arms(setting: Setting, width: int) -> tuple[Arm, ...]:
+    """ResNet-18 and Steps-ResNet-18 at `width` channels instead of 64; blocks include those that open stages."""
+    narrow = [round(width * 2 ** (i / 2)) for i in range(7)]  # C, √2 C … 8 C
+    third = f"{narrow[0]}x2, {narrow[1]}x1, {narrow[2]}x1, {narrow[3]}x1, {narrow[4]}x0"
+    fourth = f"{narrow[0]}x2, {', '.join(f'{each}x1' for each in narrow[1:6])}, {narrow[6]}x0"
+    words = (f"model_args.embed_dim={width}",)
+    cut = (*words, f"plan={narrow[0]}x1; {narrow[2]}x1; {third}; {fourth}")
+    return (
+        Arm(setting, "residual", 8, words, "ResNet-18", COLORS["residual"]),
+        Arm(setting, "steps", 18, cut, "Steps-ResNet-18", COLORS["steps"]),
+        Arm(setting, "matched", 18, (*cut, "join=matched"), "Steps-ResNet-18, matched", COLORS["matched"]),
+    )
+
+
+def decide_convnet(results: Results) -> list[Outcome]:
+    plain, steps, matched = (arm.key for arm in results.size.arms)
+    return [
+        contrast(results, "Steps-ResNet-18 beats ResNet-18", better=[steps], worse=[plain]),
+        contrast(results, "Steps-ResNet-18 with matched joins beats ResNet-18", better=[matched], worse=[plain]),
+    ]
+
+
+RESNET_CIFAR = cifar("resnet", 15, "model=resnet18")
+RESNET_TRIAL = replace(
+    TRIAL_IMAGES, key="trialresnet", about="scikit-learn's digits, enlarged to 32×32, 60 steps of 32 images",
+    words=("model=resnet18", "data.img_size=32", "iters=60", "schedule.warmup_iters=6", *DIGITS_WORDS),
+    shape={"num_classes": 10, "in_chans": 1, "img_size": 32},
+)  # fmt: skip
+CONVNET_MINI = Study(
+    name="convnet_mini",
+    title="ResNet-18 at equal cost, trained long",
+    question="Does Steps-ResNet-18 beat ResNet-18 at equal cost? (Table 1)",
+    rule=RULE,
+    sizes={
+        "quick": Size(resnet_arms(RESNET_TRIAL, 8), (0, 1), "12 cells, core-minutes", TRIAL_SEARCH),
+        "full": Size(resnet_arms(RESNET_CIFAR, 32), SEEDS, "9 cells of the search and 9", search(RESNET_CIFAR)),
+    },
+    decide=decide_convnet,
+    draw=losses_over_training,
+    equal_cost=lambda arm: arm.setting.key,
+)  # fmt: skip
+
+
+# Other remedies, alone and on top of Steps
+
+
+def rival_arms(setting: Setting, blocks: int) -> tuple[Arm, ...]:
+    plain, cut = f"32x{blocks}", NARROW[blocks]
+    alone = (network(setting, "residual", plain, design) for design in RIVALS)
+    above = (network(setting, "steps", cut, design) for design in RIVALS)
+    base = (network(setting, "residual", plain), network(setting, "steps", cut), network(setting, "matched", cut))
+    return (*base, *alone, *above)
+
+
+def decide_rivals(results: Results) -> list[Outcome]:
+    alone = ((f"Steps beats residual + {RIVALS[name]}", "steps", f"residual_{name}") for name in RIVALS)
+    above = ((f"Steps + {RIVALS[name]} beats Steps", f"steps_{name}", "steps") for name in RIVALS)
+    best = ((f"Steps + {RIVALS[name]} beats it alone", f"steps_{name}", f"residual_{name}") for name in RIVALS)
+    return pairs(results, (("Steps beats residual", "steps", "residual"), *alone, *above, *best))
+
+
+RIVAL_BOOKS, RIVAL_IMAGES = books("booksrivals", 3000), cifar("vitrivals", 6)
+TWO_RATES = (1e-3, 3e-3)
+RIVALS_STUDY = Study(
+    name="rivals",
+    title="Other remedies, alone and on top of Steps",
+    question="At 48 blocks, does Steps beat other remedies for deep residual networks, and does it gain from them?",
+    rule=RULE,
+    sizes={
+        "quick": Size(rival_arms(TRIAL_IMAGES, 6), (0, 1), "60 cells, core-minutes", TRIAL_SEARCH),
+        "language": Size(
+            rival_arms(RIVAL_BOOKS, 48), SEEDS, "30 cells of the search and 45", search(RIVAL_BOOKS, TWO_RATES)
+        ),
+        "images": Size(
+            rival_arms(RIVAL_IMAGES, 48), SEEDS, "30 cells of the search and 45", search(RIVAL_IMAGES, TWO_RATES)
+        ),
+    },
+    decide=decide_rivals,
+    draw=gains_over_the_first,
+)  # fmt: skip
+
+
+# The order of widths at equal cost and depth
+
+
+def shape_arms(setting: Setting, plain: str, cut: str) -> tuple[Arm, ...]:
+    steps = network(setting, "steps", cut)
+    turned = {
+        "reverse": ("wide to narrow (Eq. 6)", svg.SERIES[3]), "waist": ("wide, narrow, wide", svg.SERIES[4]),
+    }  # fmt: skip
+    others = (
+        replace(steps.renamed(f"_{macro}", f"macro={macro}"), label=label, color=color)
+        for macro, (label, color) in turned.items()
+    )
+    constant = replace(network(setting, "residual", plain), label="constant width")
+    return (constant, replace(steps, label="narrow to wide (Eq. 5)"), *others)
+
+
+def decide_shape(results: Results) -> list[Outcome]:
+    return pairs(results, (
+        ("Narrow to wide beats constant width", "steps", "residual"),
+        ("Narrow to wide beats wide to narrow", "steps", "steps_reverse"),
+        ("Narrow to wide beats wide, narrow, wide", "steps", "steps_waist"),
+        ("Wide, narrow, wide beats constant width", "steps_waist", "residual"),
+    ))  # fmt: skip
+
+
+SHAPE_BOOKS, SHAPE_IMAGES = books("booksshape", 4000), cifar("vitshape", 10)
+SHAPE = Study(
+    name="shape",
+    title="The order of widths",
+    question="At equal MACs and depth, is it the order of the widths that helps, or their variety?",
+    rule=RULE,
+    sizes={
+        "quick": Size(
+            shape_arms(TRIAL_IMAGES, "32x12", NARROW[12]), (0, 1), "16 cells, core-minutes", TRIAL_SEARCH
+        ),
+        "language": Size(
+            shape_arms(SHAPE_BOOKS, "64x12", WIDE[12]), SEEDS, "12 cells of the search and 12", search(SHAPE_BOOKS)
+        ),
+        "images": Size(
+            shape_arms(SHAPE_IMAGES, "64x12", WIDE[12]), SEEDS, "12 cells of the search and 12", search(SHAPE_IMAGES)
+        ),
+    },
+    decide=decide_shape,
+    draw=gains_over_the_first,
+)  # fmt: skip
+
+
+# The joins
+
+
+def join_arms(setting: Setting, depths: tuple[int, ...]) -> tuple[Arm, ...]:
+    return tuple(network(setting, name, NARROW[blocks]) for blocks in depths for name in JOINS)
+
+
+def decide_joins(results: Results) -> list[Outcome]:
+    others = [name for name in JOINS if name != "steps"]
+    return pairs(results, [(f"{JOINS[name]} beats plain", name, "steps") for name in others])
+
+
+JOIN_BOOKS, JOIN_IMAGES = books("booksjoins", 4000), cifar("vitjoins", 8)
+JOINS_TRIAL, JOINS_TEXT, JOINS_IMAGES = (
+    join_arms(TRIAL_IMAGES, (6, 12)), join_arms(JOIN_BOOKS, (12, 48)), join_arms(JOIN_IMAGES, (12, 48)),
+)  # fmt: skip
+JOINS_STUDY = Study(
+    name="joins",
+    title="Five joins, with a learning rate for each",
+    question="Of plain, matched, matched with gradient, both of size 1, and y scaled down to x: which join is best on "
+    "language and on images, at 12 and at 48 blocks?",
+    rule=f"{RULE} Learning rates are chosen at 12 blocks. The library keeps the paper's join and the best one.",
+    sizes={
+        "quick": Size(JOINS_TRIAL, (0, 1), "30 cells, core-minutes", tuned_at(6, JOINS_TRIAL, TRIAL_SEARCH)),
+        "language": Size(
+            JOINS_TEXT, SEEDS, "15 cells of the search and 30", tuned_at(12, JOINS_TEXT, search(JOIN_BOOKS))
+        ),
+        "images": Size(
+            JOINS_IMAGES, SEEDS, "15 cells of the search and 30", tuned_at(12, JOINS_IMAGES, search(JOIN_IMAGES))
+        ),
+    },
+    decide=decide_joins,
+    draw=draw_figure1,
+)  # fmt: skip
+
+STUDIES = {
+    study.name: study for study in (TABLE4_MINI, FIGURE1_MINI, CONVNET_MINI, RIVALS_STUDY, SHAPE, JOINS_STUDY)
+}  # fmt: skip
