@@ -207,8 +207,6 @@ def _shard(build: Callable[[str | None], Network], processes: Processes, seed: i
     from torch.distributed.fsdp import fully_shard
 
     model = build("meta")
-    for parameter in model.parameters():
-        parameter.data = parameter.data.contiguous()  # FSDP knows no other layout
     mesh = init_device_mesh(processes.device.type, (processes.world,))
     for block in getattr(model, "blocks_in_order", list)():
         fully_shard(block, mesh=mesh)
