@@ -89,7 +89,7 @@ class StageBuilder:
 
         if self.design.macro == "waist":  # only a study has it
             waist = import_module("stepsnet.research.joins").waist
-            return waist(make, plan, self.channel_dim, self._make_stack)  # type: ignore[no-any-return]
+            return waist(make, plan, self.channel_dim, self._make_stack)
         if self.design.macro == "reverse":
             return ReverseStepsNet.from_blocks(make, plan, channel_dim=self.channel_dim, make_stack=self._make_stack)
         return StepsNet.from_blocks(

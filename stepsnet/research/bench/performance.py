@@ -32,7 +32,7 @@ from stepsnet.research.bench.checks import BUILD_SECONDS
 from stepsnet.research.bench.timing import describe_machine
 
 ROOT = Path(__file__).parents[3]
-PAGES = (ROOT / "docs" / "performance.md",)
+PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "performance" / "tables.md")
 FIGURES = ROOT / "docs" / "performance"
 CHECKS = "python -m stepsnet.research.bench.checks"
 SPEED, BOTH, TRAINING = "stepsnet bench speed", "--mode inference training", "--mode training"

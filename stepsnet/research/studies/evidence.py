@@ -122,8 +122,8 @@ def pairs(results: Results, hypotheses: Iterable[tuple[str, str, str]]) -> list[
     for sentence, better, worse in hypotheses:
         for blocks in depths:
             if (better, blocks) in by_name and (worse, blocks) in by_name:
-                keys = {"better": [by_name[better, blocks]], "worse": [by_name[worse, blocks]]}
-                outcomes.append(contrast(results, f"{sentence} ({blocks} blocks)", **keys))
+                one, other = by_name[better, blocks], by_name[worse, blocks]
+                outcomes.append(contrast(results, f"{sentence} ({blocks} blocks)", better=[one], worse=[other]))
     return outcomes
 
 
