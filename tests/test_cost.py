@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.blocks.attention import Attention
-from stepsnet.blocks.mlp import Mlp
+from stepsnet.blocks.layers import Mlp
 from stepsnet.cost import Cost, count_macs, count_params
 from stepsnet.errors import UsageError
 from stepsnet.models import FeatureBackbone, Model, compile_blocks, cost_of, create_model

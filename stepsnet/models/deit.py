@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from stepsnet.blocks.attention import Attention, heads_for
 from stepsnet.blocks.designs import ResidualPart
-from stepsnet.blocks.layers import PatchEmbed
-from stepsnet.blocks.mlp import Mlp
+from stepsnet.blocks.layers import Mlp, PatchEmbed
 from stepsnet.blocks.residual import Place
 from stepsnet.macro import Stack, StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, head_rule, image_sides, multiple_of

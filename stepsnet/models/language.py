@@ -22,7 +22,7 @@ from stepsnet.blocks.attention import (
     rotary_table,
 )
 from stepsnet.blocks.designs import ResidualPart
-from stepsnet.blocks.mlp import SwiGLU
+from stepsnet.blocks.layers import SwiGLU
 from stepsnet.blocks.residual import Place
 from stepsnet.errors import UsageError
 from stepsnet.macro import StepPlan

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from stepsnet.blocks.attention import heads_for
 from stepsnet.blocks.designs import ResidualPart
-from stepsnet.blocks.layers import PatchEmbed, PatchMerging
-from stepsnet.blocks.mlp import Mlp
+from stepsnet.blocks.layers import Mlp, PatchEmbed, PatchMerging
 from stepsnet.blocks.residual import Place
 from stepsnet.blocks.window import WindowAttention
 from stepsnet.macro import StepPlan

@@ -11,8 +11,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from stepsnet.blocks.designs import ResidualPart
-from stepsnet.blocks.layers import depthwise
-from stepsnet.blocks.mlp import ConvMlp
+from stepsnet.blocks.layers import ConvMlp, depthwise
 from stepsnet.blocks.residual import Place
 from stepsnet.models import swin
 

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepsnet.blocks.conv import BasicBranch, BottleneckBranch
-from stepsnet.blocks.layers import PatchEmbed, PatchMerging, depthwise
-from stepsnet.blocks.mlp import ConvMlp, Mlp, SwiGLU
+from stepsnet.blocks.layers import ConvMlp, Mlp, PatchEmbed, PatchMerging, SwiGLU, depthwise
 from stepsnet.blocks.residual import DropPath
 
 

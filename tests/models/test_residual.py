@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stepsnet.blocks.designs import RESIDUALS, ResidualDesign, hyper_connections
-from stepsnet.blocks.hyper import HyperConnection, InjectedStack
+from stepsnet.blocks.designs import RESIDUALS, HyperConnection, InjectedStack, ResidualDesign, hyper_connections
 from stepsnet.blocks.residual import DeepNorm, LayerNormScaling, LayerScale, Place, Residual, ReZero
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model, load_model, save_model
