@@ -30,7 +30,9 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("what", "key"), [("gamma", "gamma"), ("gradients", "dz"), ("contribution", "norm"), ("width", "rank")])
+@pytest.mark.parametrize(
+    ("what", "key"), [("gamma", "gamma"), ("gradients", "dz"), ("contribution", "norm"), ("width", "rank")]
+)
 def test_a_registered_name_is_analysed(capsys: pytest.CaptureFixture[str], what: str, key: str) -> None:
     found = asked(capsys, what, "test_steps_deit")
     assert len(found[key]) == (3 if what == "contribution" else 8)
@@ -70,13 +72,17 @@ def test_a_model_of_timm_is_analysed(capsys: pytest.CaptureFixture[str]) -> None
     assert found["block"][0] == 2
 
 
-@pytest.mark.parametrize(("name", "batch"), [("test_steps_deit", "9"), ("test_steps_transformer", "9"), ("test_steps_deit", "1")])
+@pytest.mark.parametrize(
+    ("name", "batch"), [("test_steps_deit", "9"), ("test_steps_transformer", "9"), ("test_steps_deit", "1")]
+)
 def test_any_number_of_random_inputs_will_do(capsys: pytest.CaptureFixture[str], name: str, batch: str) -> None:
     assert f"{batch} random inputs" in asked(capsys, "gamma", name, "--batch", batch)["measured_on"]
 
 
 @pytest.mark.parametrize("what", ["gamma", "gradients", "contribution", "width", "paths", "drops"])
-def test_every_subject_can_be_drawn(capsys: pytest.CaptureFixture[str], trained: Path, tmp_path: Path, what: str) -> None:
+def test_every_subject_can_be_drawn(
+    capsys: pytest.CaptureFixture[str], trained: Path, tmp_path: Path, what: str
+) -> None:
     chart = tmp_path / f"{what}.svg"
     assert main(["analyze", what, str(trained), "--plot", str(chart)]) == 0
     assert chart.read_bytes().startswith(b"<svg")
@@ -96,7 +102,9 @@ def test_every_subject_can_be_drawn(capsys: pytest.CaptureFixture[str], trained:
         (["gamma", "test_deit", "--plot", "nowhere/map.svg"], "there is no folder nowhere"),
     ],
 )
-def test_mistakes_are_answered_with_a_sentence(capsys: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:
+def test_mistakes_are_answered_with_a_sentence(
+    capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
     assert main(["analyze", *words]) == 2
     said = capsys.readouterr()
     assert sentence in said.err
@@ -121,6 +129,8 @@ def test_embedded_data_lie_nowhere_else(capsys: pytest.CaptureFixture[str], trai
 
 
 @pytest.mark.parametrize("what", ["gamma", "drops"])
-def test_a_run_below_home_is_found(capsys: pytest.CaptureFixture[str], trained: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_a_run_below_home_is_found(
+    capsys: pytest.CaptureFixture[str], trained: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     monkeypatch.setenv("HOME", str(trained.parent))
     assert str(trained) in asked(capsys, what, f"~/{trained.name}")["measured_on"]

@@ -40,15 +40,21 @@ def test_speed_prints_the_ratio_first(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_speed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    found = measured(capsys, "speed", "test_steps_deit", "--against", "baseline", "--mode", "inference", "training", *QUICK)
+    found = measured(
+        capsys, "speed", "test_steps_deit", "--against", "baseline", "--mode", "inference", "training", *QUICK
+    )
     assert found["benchmark"] == "speed"
     assert found["command"] == (
-        "stepsnet bench speed test_steps_deit --against baseline --batch 2 --mode inference training --dtype fp32 --rounds 2"
+        "stepsnet bench speed test_steps_deit --against baseline --batch 2 --mode inference training --dtype fp32 "
+        "--rounds 2"
     )
     assert set(found) >= {"machine", "settings", "timed", "peak_gflops", "cases", "accuracy"}
     cases = found["cases"]
     assert isinstance(cases, list)
-    assert [(case["mode"], case["batch"], case["dtype"]) for case in cases] == [("inference", 2, "fp32"), ("training", 2, "fp32")]
+    assert [(case["mode"], case["batch"], case["dtype"]) for case in cases] == [
+        ("inference", 2, "fp32"),
+        ("training", 2, "fp32"),
+    ]
     assert [one["label"] for one in cases[0]["contenders"]] == ["test_deit", "stepsnet"]
     assert len(cases[0]["contenders"][0]["seconds"]) == 2
 
@@ -66,14 +72,19 @@ def test_a_saved_file_and_a_name_side_by_side(tmp_path: Path, capsys: pytest.Cap
     found = measured(capsys, "speed", "test_deit", str(file), *QUICK)
     cases = found["cases"]
     assert isinstance(cases, list)
-    assert [(one["label"], one["model"]) for one in cases[0]["contenders"]] == [("test_deit", "test_deit"), (str(file), "test_steps_deit")]
+    assert [(one["label"], one["model"]) for one in cases[0]["contenders"]] == [
+        ("test_deit", "test_deit"),
+        (str(file), "test_steps_deit"),
+    ]
 
 
 def test_memory_counts_and_measures(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "memory", "test_deit", "test_steps_deit", "--batch", "1", "2"]) == 0
     said = capsys.readouterr().out
     assert "growth 1 → 2" in said
-    assert re.search(r"test_steps_deit saves \d\.\d\d × the bytes of test_deit for backward, and its total memory grows 1.00 ×", said)
+    assert re.search(
+        r"test_steps_deit saves \d\.\d\d × the bytes of test_deit for backward, and its total memory grows 1.00 ×", said
+    )
 
 
 def test_depth_prints_exponents(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,7 +113,10 @@ def test_depth_of_the_papers_table(capsys: pytest.CaptureFixture[str], monkeypat
         (["speed", "test_deit", "test_steps_deit", "test_swin", *QUICK], ["macs_inference_2_fp32.svg"]),
         (["speed", "test_steps_deit", "--against", "baseline", *QUICK], ["ratio.svg"]),
         (["memory", "test_deit", "--batch", "1", "2"], ["growth.svg", "saved.svg"]),
-        (["depth", "test_deit", "--depths", "4", "8", "--widths", *QUICK], ["time_depth_inference.svg", "memory_depth.svg"]),
+        (
+            ["depth", "test_deit", "--depths", "4", "8", "--widths", *QUICK],
+            ["time_depth_inference.svg", "memory_depth.svg"],
+        ),
     ],
 )
 def test_out_gets_json_charts_and_one_page(
@@ -139,13 +153,18 @@ def test_out_gets_json_charts_and_one_page(
         (["memory", "test_deit", "--rounds", "9"], ["--rounds is for"]),
         (["depth", "test_steps_deit", "--depths", "10"], ["8 blocks", "10 deep"]),
         (["depth", "test_deit", "--table", "5b"], ["leave out test_deit"]),
-        (["depth", "--table", "5b", "--depths", "12"], ["--table 5b sets models, depths and widths", "leave out --depths"]),
+        (
+            ["depth", "--table", "5b", "--depths", "12"],
+            ["--table 5b sets models, depths and widths", "leave out --depths"],
+        ),
         (["depth", "--table", "5a", "--widths"], ["leave out --widths"]),
         (["speed", "gone.safetensors"], ["There is no file gone.safetensors"]),
         (["depth", "--batch", "4", "8"], ["one batch size"]),
     ],
 )
-def test_a_mistake_gets_one_sentence_and_exit_code_2(words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_gets_one_sentence_and_exit_code_2(
+    words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bench", *words]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -154,7 +173,9 @@ def test_a_mistake_gets_one_sentence_and_exit_code_2(words: list[str], facts: li
         assert fact in said.err
 
 
-def test_without_timm_the_way_to_install_it_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_timm_the_way_to_install_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     import sys
 
     for name in [name for name in sys.modules if name.partition(".")[0] == "timm"]:
@@ -173,7 +194,9 @@ def _as_if_there_were_no_timm(name: str) -> object:
 
 def test_threads_are_for_the_measurement_alone(capsys: pytest.CaptureFixture[str]) -> None:
     before = torch.get_num_threads()
-    machine = measured(capsys, "speed", "test_deit", "--against", "eager", "--threads", str(before + 1), *QUICK)["machine"]
+    machine = measured(capsys, "speed", "test_deit", "--against", "eager", "--threads", str(before + 1), *QUICK)[
+        "machine"
+    ]
     assert isinstance(machine, dict)
     assert machine["threads"] == before + 1
     assert torch.get_num_threads() == before

@@ -14,7 +14,9 @@ from stepsnet.cli.console import print_json, progress
 def shown(*, terminal: bool) -> str:
     """What a bar of ten images writes on its way."""
     written = io.StringIO()
-    with progress("training", total=10, unit="images", on=Console(file=written, force_terminal=terminal, width=120)) as bar:
+    with progress(
+        "training", total=10, unit="images", on=Console(file=written, force_terminal=terminal, width=120)
+    ) as bar:
         bar.advance(4, note="loss 2.31")
         bar.advance(6)
     return written.getvalue()

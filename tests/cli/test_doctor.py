@@ -29,7 +29,9 @@ needs_transformers = pytest.mark.skipif(find_spec("transformers") is None, reaso
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the digits, a few steps long."""
     out = tmp_path_factory.mktemp("runs") / "digits"
-    assert main(["train", "digits", "iters=6", "batch_size=32", "eval.every=0", "eval.batch_size=360", f"out={out}"]) == 0
+    assert (
+        main(["train", "digits", "iters=6", "batch_size=32", "eval.every=0", "eval.batch_size=360", f"out={out}"]) == 0
+    )
     return out
 
 
@@ -59,14 +61,18 @@ def test_the_page_of_a_run_has_its_curves(trained: Path, tmp_path: Path, capsys:
     assert "Training loss" in page.read_text(encoding="utf-8")
 
 
-def test_an_ill_run_is_found_ill_with_a_command_that_works(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same run with a curve that does not fall: the finding's command is the run's own, with a lower learning rate."""
+def test_an_ill_run_is_found_ill_with_a_command_that_works(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same run with a curve that does not fall: its command repeats the run with a lower learning rate."""
     run = tmp_path / "ill"
     shutil.copytree(trained, run)
     lines = [json.dumps({"step": step, "loss": 2.3, "grad_norm": 1.0}) + "\n" for step in range(1, 101)]
     (run / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
     assert main(["doctor", str(run), "--json", "--strict"]) == 1
-    (finding,) = [each for each in json.loads(capsys.readouterr().out)["findings"] if each["name"] == "loss-not-falling"]
+    (finding,) = [
+        each for each in json.loads(capsys.readouterr().out)["findings"] if each["name"] == "loss-not-falling"
+    ]
     assert finding["severity"] == "severe"
     program, train, *words = finding["command"].split()
     assert (program, train, words[0]) == ("stepsnet", "train", "digits")
@@ -83,7 +89,9 @@ def test_a_saved_file_will_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert len(found["blocks"]) == 8
 
 
-def test_an_ill_model_is_told_what_to_create(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_ill_model_is_told_what_to_create(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from stepsnet.analysis.doctor import rules
 
     monkeypatch.setattr(rules, "LIMITS", rules.Limits(gamma=2.0, shallow=0))  # above all models
@@ -96,7 +104,9 @@ def test_an_ill_model_is_told_what_to_create(monkeypatch: pytest.MonkeyPatch, ca
 CUT = {"plan": "3", "join": "matched"}
 
 
-@pytest.mark.parametrize("changes", [CUT | {"embed_dim": "24", "depth": "9"}, {"join": "matched"}, {"residual": "rezero"}])
+@pytest.mark.parametrize(
+    "changes", [CUT | {"embed_dim": "24", "depth": "9"}, {"join": "matched"}, {"residual": "rezero"}]
+)
 def test_what_to_create_is_the_model_at_hand_with_the_change(changes: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     stepsnet.save_model(stepsnet.create_model("test_deit", plan="24x9", embed_dim=24, num_classes=3), path)
@@ -125,7 +135,12 @@ def ill(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, wor
     ],
 )
 def test_a_staged_model_with_a_plan_of_its_own_is_cut_at_its_own_sizes(
-    name: str, plan: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str,
+    plan: str,
+    expected: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path / "model.safetensors"
     stepsnet.save_model(stepsnet.create_model(name, plan=plan), path)
@@ -133,7 +148,9 @@ def test_a_staged_model_with_a_plan_of_its_own_is_cut_at_its_own_sizes(
     assert model.plan == expected
 
 
-def test_a_model_too_narrow_for_steps_is_not_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_too_narrow_for_steps_is_not_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     command = ill(capsys, monkeypatch, "test_transformer")["command"]
     assert command == 'stepsnet.create_model("test_transformer", residual="layerscale")'
 
@@ -146,10 +163,23 @@ def test_a_model_too_narrow_for_steps_is_not_cut(capsys: pytest.CaptureFixture[s
     ],
 )
 def test_a_run_is_cut_into_steps_from_the_blocks_it_had(
-    model: str, plan: str, sizes: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    model: str,
+    plan: str,
+    sizes: set[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     width = plan.partition("x")[0]
-    words = [f"model={model}", f"plan={plan}", f"model_args.embed_dim={width}", "iters=1", "batch_size=4", "eval.every=0", "workers=0"]
+    words = [
+        f"model={model}",
+        f"plan={plan}",
+        f"model_args.embed_dim={width}",
+        "iters=1",
+        "batch_size=4",
+        "eval.every=0",
+        "workers=0",
+    ]
     assert main(["train", "digits", *words, "eval.batch_size=360", f"out={tmp_path / 'run'}"]) == 0
     _, _, *again = shlex.split(ill(capsys, monkeypatch, str(tmp_path / "run"))["command"])
     assert sizes | {"plan=3", "join=matched"} <= set(again)
@@ -159,7 +189,8 @@ def test_a_run_is_cut_into_steps_from_the_blocks_it_had(
 @pytest.mark.parametrize(
     ("recipe", "word"),
     [
-        ("digits", "plan=5x1;10x1;20x1;40x1"), ("digits", "data.root=it's $HOME"), ("digits", "epochs=2"), ("digits", "iters=2"),
+        ("digits", "plan=5x1;10x1;20x1;40x1"), ("digits", "data.root=it's $HOME"), ("digits", "epochs=2"),
+        ("digits", "iters=2"),
         ("python_docs", "plan=none"), ("python_docs", "eval.every=none"),
     ],
 )  # fmt: skip
@@ -167,14 +198,19 @@ def test_a_shell_gets_the_same_run_from_the_command(recipe: str, word: str, tmp_
     config = customise(get_recipe(recipe), [word])
     (tmp_path / "config.json").write_text(json.dumps(to_dict(config)))
     command = _for_run(tmp_path, {}).removeprefix("stepsnet train")
-    said = subprocess.run(["sh", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True).stdout.splitlines()
+    said = subprocess.run(
+        ["sh", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert customise(get_recipe(said[0]), said[1:]) == config
 
 
 def test_a_run_of_many_processes_is_started_with_as_many(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(to_dict(customise(get_recipe("digits"), ["parallel=ddp"]))))
     (tmp_path / "environment.json").write_text('{"processes": 2}')
-    assert _for_run(tmp_path, {"join": "matched"}) == "torchrun --nproc-per-node 2 -m stepsnet train digits parallel=ddp join=matched"
+    assert (
+        _for_run(tmp_path, {"join": "matched"})
+        == "torchrun --nproc-per-node 2 -m stepsnet train digits parallel=ddp join=matched"
+    )
 
 
 def test_the_rules_know_that_a_run_clips(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +225,9 @@ def test_the_rules_know_that_a_run_clips(trained: Path, monkeypatch: pytest.Monk
     assert told[0].clip == 1.0  # as the recipe has it
 
 
-def test_a_run_below_home_is_found(trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_below_home_is_found(
+    trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(trained.parent))
     assert main(["doctor", f"~/{trained.name}", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["weights"] == "trained 6 steps"
@@ -224,7 +262,9 @@ def test_a_run_of_an_empty_configuration_is_named(tmp_path: Path, capsys: pytest
     assert f"{tmp_path / 'config.json'} is not a configuration" in capsys.readouterr().err
 
 
-def test_a_page_that_cannot_be_written_is_refused_before_the_examination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_that_cannot_be_written_is_refused_before_the_examination(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["doctor", "test_deit", "--html", str(tmp_path / "nowhere" / "page.html")]) == 2
     said = capsys.readouterr()
     assert "there is no folder" in said.err

@@ -52,7 +52,15 @@ def test_a_saved_model_becomes_a_file_with_its_norms_folded() -> None:
 
 
 def test_a_run_becomes_a_file_that_knows_its_classes(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["model=test_resnet", "batch_size=64", "iters=1", "eval.every=0", "eval.batch_size=360", "workers=0", "out=first"]
+    words = [
+        "model=test_resnet",
+        "batch_size=64",
+        "iters=1",
+        "eval.every=0",
+        "eval.batch_size=360",
+        "workers=0",
+        "out=first",
+    ]
     assert main(["train", "digits", *words]) == 0
     capsys.readouterr()
     assert main(["export", "first", *QUICK]) == 0

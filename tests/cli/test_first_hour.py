@@ -42,16 +42,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["doctor", "test_deit", "--seed", TOO_LARGE], ["--seed", "2^63"]),
         (["info", "deit_small", "--plan", "1000000"], ["1000000 steps", "384"]),
         (["train", "digits", "iters=abc"], ["iters takes a whole number or none, not 'abc'."]),
-        (["train", "digits", "model=transformer_30m"], ["takes text", "classification needs a model that takes images"]),
+        (
+            ["train", "digits", "model=transformer_30m"],
+            ["takes text", "classification needs a model that takes images"],
+        ),
         (["train", "python_docs", "model=deit_tiny"], ["takes images", "language needs a model that takes text"]),
-        (["train", "digits", "backbone.weights=none.safetensors"], ["no effect on classification", "detection and segmentation"]),
+        (
+            ["train", "digits", "backbone.weights=none.safetensors"],
+            ["no effect on classification", "detection and segmentation"],
+        ),
         (["train", "digits", "data.seq_len=3"], ["no effect on classification", "language"]),
         (["train", "python_docs", "augment.mixup=1"], ["no effect on language", "classification"]),
         (["train", "digits", "data.root=file"], ["data.root=file has no effect"]),
     ],
     ids=lambda value: " ".join(value)[:60],
 )
-def test_a_mistake_gets_one_sentence_and_exit_code_2(words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_gets_one_sentence_and_exit_code_2(
+    words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -87,7 +95,10 @@ def test_a_finished_run_is_extended_by_the_schedule_of_the_new_length(capsys: py
     capsys.readouterr()
     assert main(["resume", "run", "iters=6", "--json"]) == 0
     said = capsys.readouterr()
-    rates = {run: [json.loads(line)["lr"] for line in Path(run, "metrics.jsonl").read_text().splitlines()] for run in ("run", "long")}
+    rates = {
+        run: [json.loads(line)["lr"] for line in Path(run, "metrics.jsonl").read_text().splitlines()]
+        for run in ("run", "long")
+    }
     assert rates["run"][3:] == rates["long"][3:]
     assert len(rates["run"]) == 6
     assert f"continues with {rates['long'][3]:.3g} (the last was {rates['run'][2]:.3g})" in said.err
@@ -134,7 +145,9 @@ def test_long_work_prints_a_line_now_and_then_where_there_is_no_terminal(
     assert lines[-1].endswith(" left")
 
 
-def test_work_that_does_not_advance_prints_the_time_passed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_work_that_does_not_advance_prints_the_time_passed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.05)
     with console.progress("tracing", unit="files"):
         time.sleep(0.12)
@@ -152,7 +165,9 @@ def test_validation_shows_its_progress(monkeypatch: pytest.MonkeyPatch, capsys: 
         return evaluate(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Classification, "evaluate", slowly)
-    assert main(["train", "digits", "model=test_deit", "batch_size=64", "iters=1", "eval.batch_size=64", "out=run"]) == 0
+    assert (
+        main(["train", "digits", "model=test_deit", "batch_size=64", "iters=1", "eval.batch_size=64", "out=run"]) == 0
+    )
     assert "validation batch 2/6" in capsys.readouterr().err
 
 
@@ -178,7 +193,9 @@ def test_the_keys_of_a_recipe_have_its_values(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(("recipe", "absent"), [("digits", "detect."), ("python_docs", "augment.")])
-def test_a_dry_run_shows_only_keys_that_the_task_uses(recipe: str, absent: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_shows_only_keys_that_the_task_uses(
+    recipe: str, absent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["train", recipe, "--dry-run"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if " = " in line]
     task = next(line.split(" = ")[1] for line in lines if line.startswith("task = "))

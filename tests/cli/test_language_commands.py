@@ -19,7 +19,14 @@ from stepsnet.train.trainer import resume, train
 from stepsnet.train.typed import to_dict
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 60
-TINY = ["model=test_steps_transformer", "plan=none", "model_args.embed_dim=32", "iters=2", "batch_size=4", "data.seq_len=16"]
+TINY = [
+    "model=test_steps_transformer",
+    "plan=none",
+    "model_args.embed_dim=32",
+    "iters=2",
+    "batch_size=4",
+    "data.seq_len=16",
+]
 
 
 @pytest.fixture
@@ -39,11 +46,29 @@ def weights(tmp_path: Path) -> Path:
 
 def test_text_is_prepared_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "book.txt").write_text(TEXT)
-    assert main(["prepare-text", str(tmp_path / "book.txt"), "--vocab", "5000", "--out", str(tmp_path / "out"), "--workers", "1"]) == 0
+    assert (
+        main(
+            [
+                "prepare-text",
+                str(tmp_path / "book.txt"),
+                "--vocab",
+                "5000",
+                "--out",
+                str(tmp_path / "out"),
+                "--workers",
+                "1",
+            ]
+        )
+        == 0
+    )
     said = capsys.readouterr().out
     assert "too small for 5000 tokens" in said
     assert f"tokens of {len(TEXT):,} bytes, {len(TEXT.split()):,} words, 1 documents" in said
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "tokenizer.json", "train.bin"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "manifest.json",
+        "tokenizer.json",
+        "train.bin",
+    ]
 
 
 def test_the_manifest_is_printed_as_json(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,11 +82,27 @@ def test_damage_is_a_sentence_and_exit_code_2(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "t.txt").write_bytes(b"caf\xe9 au lait")
     assert main(["prepare-text", str(tmp_path / "t.txt"), "--out", str(tmp_path / "out")]) == 2
     assert "t.txt: byte 0xe9 at offset 3 of the text is not UTF-8" in capsys.readouterr().err
-    assert main(["prepare-text", str(tmp_path / "t.txt"), "--out", str(tmp_path / "out2"), "--errors", "replace", "--workers", "1"]) == 0
+    assert (
+        main(
+            [
+                "prepare-text",
+                str(tmp_path / "t.txt"),
+                "--out",
+                str(tmp_path / "out2"),
+                "--errors",
+                "replace",
+                "--workers",
+                "1",
+            ]
+        )
+        == 0
+    )
     assert "t.txt: byte 0xe9 at offset 3" in capsys.readouterr().err
 
 
-def test_a_run_on_prepared_text_generates_with_its_own_tokenizer(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_on_prepared_text_generates_with_its_own_tokenizer(
+    prepared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = prepared.parent / "run"
     train(customise(get_recipe("wikitext103"), [*TINY, f"data.root={prepared}", f"out={run}"]))
     (prepared / "tokenizer.json").rename(prepared / "other.json")  # the run folder is all it takes
@@ -98,14 +139,30 @@ def test_a_run_does_not_change_its_tokenizer(prepared: Path) -> None:
 
 
 def test_several_prompts_are_one_batch(weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["generate", str(weights), "--prompt", "a", "--prompt", "much longer", "--prompt", "", "--tokens", "4", "--seed", "3", "--json"]
+    words = [
+        "generate",
+        str(weights),
+        "--prompt",
+        "a",
+        "--prompt",
+        "much longer",
+        "--prompt",
+        "",
+        "--tokens",
+        "4",
+        "--seed",
+        "3",
+        "--json",
+    ]
     assert main(words) == 0
     texts = json.loads(capsys.readouterr().out)
     assert [text["prompt"] for text in texts] == ["a", "much longer", ""]
     assert {text["finished"] for text in texts} == {"length"}
 
 
-def test_text_streams_as_it_is_written(weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_streams_as_it_is_written(
+    weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from stepsnet.tasks import generation
 
     def pieces(*_: object, **__: object) -> Iterator[generation.Emission]:
@@ -124,7 +181,9 @@ def test_a_prompt_longer_than_the_context_is_told(weights: Path, capsys: pytest.
     assert capsys.readouterr().err == ""
 
 
-def test_a_tokenizer_of_another_size_is_refused(prepared: Path, weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tokenizer_of_another_size_is_refused(
+    prepared: Path, weights: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["generate", str(weights), "--tokenizer", str(prepared / "tokenizer.json")]) == 2
     assert f"has {len(ByteVocabulary.pieces)} tokens, but the tokenizer" in capsys.readouterr().err
 

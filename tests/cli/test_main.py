@@ -32,7 +32,9 @@ class Raising:
 
 
 def shell(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "stepsnet", *words], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "stepsnet", *words], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 @pytest.mark.parametrize("words", [[], ["-h"], ["--help"]])
@@ -68,7 +70,9 @@ def test_the_help_of_a_command_shows_an_example(name: str, capsys: pytest.Captur
     with pytest.raises(SystemExit) as left:
         entry.main([name, "--help"])
     assert left.value.code == 0
-    assert f"stepsnet {name}" in capsys.readouterr().out.partition("\n\n")[2]  # after the usage, which always names the command
+    assert (
+        f"stepsnet {name}" in capsys.readouterr().out.partition("\n\n")[2]
+    )  # after the usage, which always names the command
 
 
 @pytest.mark.parametrize("file", sorted(Path(entry.__file__).parent.glob("*.py")), ids=lambda file: file.stem)
@@ -76,13 +80,17 @@ def test_every_command_on_disk_is_in_the_table(file: Path) -> None:
     assert file.stem.replace("_", "-") in NAMES or "def run(args" not in file.read_text()
 
 
-def test_a_mistake_of_the_user_is_one_sentence_and_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_of_the_user_is_one_sentence_and_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(entry, "load", lambda _: Raising(UsageError("The plan decreases.")))
     assert entry.main(["info"]) == 2
     assert capsys.readouterr().err == "The plan decreases.\n"
 
 
-def test_a_wrong_argument_is_one_sentence_and_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_argument_is_one_sentence_and_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(entry, "load", lambda _: Raising(AssertionError("never run")))
     assert entry.main(["info", "--count", "many"]) == 2
     said = capsys.readouterr().err
@@ -110,7 +118,9 @@ def test_the_exit_code_reaches_the_shell() -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    with subprocess.Popen([sys.executable, "-u", "-m", "stepsnet", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "stepsnet", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()

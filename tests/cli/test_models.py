@@ -74,7 +74,9 @@ def test_reproduce_shows_exceptions_as_such(capsys: pytest.CaptureFixture[str]) 
         (["reproduce", "table99"], ["table99", "table9"]),
     ],
 )
-def test_a_mistake_gets_one_sentence_and_exit_code_2(words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_gets_one_sentence_and_exit_code_2(
+    words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == 2
     said = capsys.readouterr()
     assert said.out == ""

@@ -29,7 +29,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two finished runs, "boxes" and "pixels", whose data are gone, and a folder of images, one of them unreadable."""
     root = tmp_path_factory.mktemp("predict")
     coco, masks = coco_folder(root / "coco"), mask_folder(root / "masks")
-    own = [f"data.root={coco}", f"data.img_size={SIDE}", "data.max_size=96", "detect.score=0.0", f"out={root / 'boxes'}"]
+    own = [
+        f"data.root={coco}",
+        f"data.img_size={SIDE}",
+        "data.max_size=96",
+        "detect.score=0.0",
+        f"out={root / 'boxes'}",
+    ]
     train(customise(get_recipe("object_folder"), [*COMMON, *NARROW, *own]))
     train(customise(get_recipe("mask_folder"), [*COMMON, *MASK_WORDS, f"data.root={masks}", f"out={root / 'pixels'}"]))
     folder = root / "images"
@@ -111,7 +117,13 @@ def test_findings_are_written_in_coco_s_format(root: Path, tmp_path: Path) -> No
 
 
 def test_only_detection_has_findings(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["eval", str(root / "pixels"), f"data.root={root / 'masks-gone'}", "--results", str(tmp_path / "found.json")]
+    words = [
+        "eval",
+        str(root / "pixels"),
+        f"data.root={root / 'masks-gone'}",
+        "--results",
+        str(tmp_path / "found.json"),
+    ]
     assert main(words) == 2
     assert "--results is for runs of detection" in capsys.readouterr().err
 
@@ -134,7 +146,9 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_classifier_names_images(classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "named"
-    assert main(["predict", str(classifier / "digits"), str(classifier / "images"), "--top", "3", "--out", str(out)]) == 0
+    assert (
+        main(["predict", str(classifier / "digits"), str(classifier / "images"), "--top", "3", "--out", str(out)]) == 0
+    )
     said = capsys.readouterr().out
     found = json.loads((out / "predictions.json").read_text())
     assert found["classes"] == [str(number) for number in range(10)]
@@ -170,7 +184,11 @@ def test_a_classifier_predicts_what_validation_computes(classifier: Path) -> Non
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
-    [(["--score", "0.5"], "--score is for runs of detection"), (["--top", "0"], "--top is 0"), (["--ema"], "optim.ema=0")],
+    [
+        (["--score", "0.5"], "--score is for runs of detection"),
+        (["--top", "0"], "--top is 0"),
+        (["--ema"], "optim.ema=0"),
+    ],
 )
 def test_options_of_other_tasks_are_refused(
     classifier: Path, tmp_path: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]

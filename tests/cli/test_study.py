@@ -52,11 +52,16 @@ def test_a_report_says_what_the_rule_says(tmp_path: Path, capsys: pytest.Capture
         (["steps", "--data", "cifar10=nowhere"], "there is no nowhere"),
         (["steps", "--workers", "0"], "--workers and --hours must be above 0"),
         (["steps", "--size", "full"], "steps of size full needs data: give --data cifar10=PATH"),
-        (["steps", "--size", "full", "--data", "cifar=."], "--data cifar: steps of size full has no such data; it needs cifar10"),
+        (
+            ["steps", "--size", "full", "--data", "cifar=."],
+            "--data cifar: steps of size full has no such data; it needs cifar10",
+        ),
         (["steps", "--data", "cifar10=."], "steps of size quick has no such data; it needs no data"),
     ],
 )
-def test_mistakes_are_answered_in_a_sentence(words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_answered_in_a_sentence(
+    words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["study", *words, "--out", str(tmp_path)]) == 2
     assert sentence in capsys.readouterr().err
 
@@ -67,7 +72,10 @@ def test_the_wrong_folder_of_data_is_noticed_before_any_cell_runs(
 ) -> None:
     monkeypatch.setattr(runner, "_Process", None)  # starting a cell fails
     (tmp_path / "empty").mkdir()
-    assert main(["study", name, "--size", size, "--data", f"{data}={tmp_path / 'empty'}", "--out", str(tmp_path / "out")]) == 2
+    assert (
+        main(["study", name, "--size", size, "--data", f"{data}={tmp_path / 'empty'}", "--out", str(tmp_path / "out")])
+        == 2
+    )
     said = capsys.readouterr().err
     assert f"--data {data}={tmp_path / 'empty'}: " in said
     assert said.count(str(tmp_path / "empty")) <= 2

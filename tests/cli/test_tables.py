@@ -16,7 +16,9 @@ from tests.research.studies import toy
 
 WIDTHS = (60, 80, 120, 200)
 RUNS = {
-    "digits-test_steps_deit-1": {"recipe": "digits", "task": "classification", "model": "test_steps_deit", "plan": "16x4, 22x2, 32x2"},
+    "digits-test_steps_deit-1": {
+        "recipe": "digits", "task": "classification", "model": "test_steps_deit", "plan": "16x4, 22x2, 32x2",
+    },
     "imagenet-steps_deit_deep_d96-12": {
         "recipe": "imagenet_deit", "task": "classification", "model": "steps_deit_deep_d96",
         "plan": "34x24, 48x12, 68x12, 96x12, 136x12, 192x12, 272x12",
@@ -93,7 +95,9 @@ def assert_whole(table: Table, width: int) -> None:
     ids=" ".join,
 )
 @pytest.mark.usefixtures("folder")
-def test_no_number_is_cut_and_no_name_is_lost(words: list[str], tables: list[Table], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_number_is_cut_and_no_name_is_lost(
+    words: list[str], tables: list[Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("stepsnet.research.bench.memory.peak_in_child", lambda subject, mode, batch: 1_000_000 * batch)
     pretend_demo(monkeypatch)
     assert main(words) == 0

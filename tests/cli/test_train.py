@@ -49,7 +49,9 @@ def test_listing_recipes_needs_no_torch() -> None:
 
 
 def test_a_dry_run_says_everything_and_does_nothing(at_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "digits", "--dry-run", "model=test_deit", "plan=2", "--json", "epochs=2"]) == 0  # in any order
+    assert (
+        main(["train", "digits", "--dry-run", "model=test_deit", "plan=2", "--json", "epochs=2"]) == 0
+    )  # in any order
     found = json.loads(capsys.readouterr().out)
     assert found["config"]["model"] == "test_deit"
     assert found["model"]["params"] > 10_000
@@ -58,7 +60,9 @@ def test_a_dry_run_says_everything_and_does_nothing(at_home: Path, capsys: pytes
     assert found["steps"]["total"] == 2 * found["steps"]["per_epoch"] == 2 * (1437 // 64)
     assert main(["train", "digits", "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert all(word in said for word in ("batch_size = 64", "data.kind = digits", "MACs", "train_images 1437", "660 in all"))
+    assert all(
+        word in said for word in ("batch_size = 64", "data.kind = digits", "MACs", "train_images 1437", "660 in all")
+    )
     assert list(at_home.iterdir()) == []
 
 
@@ -119,7 +123,11 @@ def test_a_whole_run_from_train_to_runs(at_home: Path, capsys: pytest.CaptureFix
     assert main(["runs", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert {key: row[key] for key in ("run", "recipe", "model", "state", "step")} == {
-        "run": str(out), "recipe": "digits", "model": "test_deit", "state": "finished", "step": 3,
+        "run": str(out),
+        "recipe": "digits",
+        "model": "test_deit",
+        "state": "finished",
+        "step": 3,
     }
     assert main(["runs"]) == 0
     assert "digits-test_deit-1" in capsys.readouterr().out
@@ -186,10 +194,26 @@ def test_a_foreign_folder_is_left_alone(at_home: Path, capsys: pytest.CaptureFix
 @pytest.mark.timeout(400)  # starts three interpreters with torch
 def test_two_processes_from_the_command_line(at_home: Path) -> None:
     """`torchrun -m stepsnet train … parallel=fsdp`: one folder, one output, whole weights."""
-    words = ["--standalone", "--nproc-per-node=2", "-m", "stepsnet", "train", "digits", *QUICK, "iters=2", "parallel=fsdp", "--json"]
+    words = [
+        "--standalone",
+        "--nproc-per-node=2",
+        "-m",
+        "stepsnet",
+        "train",
+        "digits",
+        *QUICK,
+        "iters=2",
+        "parallel=fsdp",
+        "--json",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
     found = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *words], capture_output=True, text=True, timeout=350, check=False, env=environment
+        [sys.executable, "-m", "torch.distributed.run", *words],
+        capture_output=True,
+        text=True,
+        timeout=350,
+        check=False,
+        env=environment,
     )
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["finished"] is True
