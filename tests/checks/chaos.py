@@ -5,8 +5,8 @@
 
 A tiny network learns digits with Mixup, stochastic depth, a weight average and, every other time, loader workers, and
 saves after every step. It is killed (SIGKILL) at random times, also during its start and while it saves. At the end
-weights, optimiser state and losses must equal those of the uninterrupted run. Each attempt is a fork of this process, which
-has imported everything.
+weights, optimiser state and losses must equal those of the uninterrupted run. Each attempt is a fork of this process,
+which has imported everything.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def chaos(root: Path, kills: int, iters: int, times: random.Random) -> int:
     survived = tried - broken
     same = not broken and fingerprint(root / "uninterrupted") == fingerprint(out)
     print(
-        f"kills survived / tried: {survived} / {tried} ({while_saving} of them while a checkpoint was being written or deleted)"
+        f"kills survived / tried: {survived} / {tried} "
+        f"({while_saving} of them while a checkpoint was being written or deleted)"
     )
     if broken:
         return failed(log)

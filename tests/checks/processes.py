@@ -4,12 +4,12 @@
     python -m tests.checks.processes loading [--model steps_deit_deep_d96]
     python -m tests.checks.processes text [--small 50] [--large 500] [--vocab 50000] [--workers 2] [--folder FOLDER]
 
-imports: `import stepsnet` and the first use of a public name, beside `import torch`, in turns. Target: ratios under 1.6.
-loading: resident memory above that of the model without weights, copied and memory-mapped (the default). Target: mapped,
-the process's private memory grows by less than a tenth of the file.
-text: peak memory of `stepsnet prepare-text` and its processes (proportional set size, 20 samples per second) at two sizes
-of synthetic text: words of a fixed vocabulary by Zipf's law, one in a thousand new. Target: the larger peak is up to 1.2
-times the smaller.
+imports: `import stepsnet` and the first use of a public name, beside `import torch`. Target: ratios under 1.6.
+loading: resident memory above that of the model without weights, copied and memory-mapped (the default). Target:
+mapped, the process's private memory grows by less than a tenth of the file.
+text: peak memory of `stepsnet prepare-text` and its processes (proportional set size, 20 samples per second) at two
+sizes of synthetic text: words of a fixed vocabulary by Zipf's law, one in a thousand new. Target: the larger peak is up
+to 1.2 times the smaller.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from pathlib import Path
 import numpy as np
 
 IMPORTS = {
-    "import torch": "import torch", "import stepsnet": "import stepsnet", "first use": "from stepsnet import create_model",
+    "import torch": "import torch",
+    "import stepsnet": "import stepsnet",
+    "first use": "from stepsnet import create_model",
 }  # fmt: skip
 IMPORT_TARGET, TEXT_TARGET = 1.6, 1.2
 LOADING_CHILD = """
@@ -56,7 +58,8 @@ def imports(args: argparse.Namespace) -> int:
     print(f"first use       / import torch = {medians['first use'] / torch:.2f}")
     for label, values in times.items():
         print(
-            f"{label:<16}median {medians[label]:.3f} s, {min(values):.3f} to {max(values):.3f} s over {len(values)} rounds"
+            f"{label:<16}median {medians[label]:.3f} s, "
+            f"{min(values):.3f} to {max(values):.3f} s over {len(values)} rounds"
         )
     return 0 if max(medians["import stepsnet"], medians["first use"]) < IMPORT_TARGET * torch else 1
 
