@@ -72,7 +72,7 @@ class Cache(Protocol):
 
 
 class Growing:
-    """A tensor (B, H, S, D) that grows along S. Memory is reserved ahead, so that a new token does not copy all others."""
+    """A tensor (B, H, S, D) that grows along S. Memory is reserved ahead: a new token does not copy all others."""
 
     def __init__(self, first: Tensor) -> None:
         self._reserved = first
@@ -112,7 +112,7 @@ class KeyValueCache:
         return len(self.blocks[0][0]) if self.blocks else 0
 
     def keep(self, tokens: int) -> None:
-        """Keep only the newest `tokens`. After this the caller must give the positions of new tokens: the length no longer tells them."""
+        """Keep only the newest `tokens`. After this the caller must give the positions of new tokens."""
         for keys, values in self.blocks:
             keys.keep(tokens)
             values.keep(tokens)
@@ -135,7 +135,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 
 @dataclass
 class TextContext:
-    """Shared by the blocks of a language model in one pass: rotary tables by head dimension, the mask, the cache if there is one."""
+    """Shared by the blocks in one pass: rotary tables by head dimension, the mask, the cache if there is one."""
 
     rotary: dict[int, tuple[Tensor, Tensor]]
     mask: Tensor | None = None
@@ -145,9 +145,10 @@ class TextContext:
 
 
 def causal_mask(real: Tensor | None, new: int, past: int, device: torch.device) -> Tensor | None:
-    """Which of all S = past + new tokens each new one may attend to, (T, S) or (B, 1, T, S); None where `attend` needs no mask.
+    """Which of all S = past + new tokens each new one attends to, (T, S) or (B, 1, T, S); None: no mask is needed.
 
-    `real` (B, S) is false where a token is padding. Padding attends to itself, so that no row is empty; other tokens do not attend to it.
+    `real` (B, S) is false where a token is padding. Padding attends to itself, so that no row is empty; other tokens
+    do not attend to it.
     """
     if real is None and (past == 0 or new == 1):
         return None
@@ -158,7 +159,7 @@ def causal_mask(real: Tensor | None, new: int, past: int, device: torch.device) 
 
 
 def rotary_table(positions: Tensor, dim: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
-    """Cosine and sine (…, T, dim) for rotary positions (arXiv 2104.09864), in fp32; channel pairs are (i, i + dim/2) as in LLaMA."""
+    """Cosine and sine (…, T, dim), in fp32, of rotary positions (arXiv 2104.09864); pairs (i, i + dim/2) as in LLaMA."""
     frequencies = base ** (-torch.arange(0, dim, 2, device=positions.device, dtype=torch.float32) / dim)
     angles = positions.unsqueeze(-1).float() * frequencies
     angles = torch.cat((angles, angles), dim=-1)
@@ -172,7 +173,7 @@ def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
 
 
 class CausalAttention(nn.Module):
-    """Causal multi-head self-attention with rotary positions and no biases (LLaMA); `block` is its index in the cache."""
+    """Causal self-attention with rotary positions and no biases, as in LLaMA; `block` is its index in the cache."""
 
     def __init__(self, width: int, heads: int, block: int) -> None:
         super().__init__()

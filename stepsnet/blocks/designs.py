@@ -1,6 +1,7 @@
 """The residual designs by name, and those that change the stack: hyper-connections and x0-injection.
 
-Hyper-connections (arXiv 2409.19606, the static kind) have S residual streams and learned weights between them. Their shape is (S, B, …).
+Hyper-connections (arXiv 2409.19606, the static kind) have S residual streams and learned weights between them.
+Their shape is (S, B, …).
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class StreamStack(Stack):
 class HyperConnection(Residual):
     """h = Σ_s read_s x_s;  z_s = x_s + Σ_t mix_st x_t + write_s R(norm(h)).
 
-    It starts with mix = 0, write = 1 and one stream read by each block, the streams taking turns: the plain residual network. The paper's
-    matrix between streams is 1 + mix; ours is what it has learned beyond that, so that weight decay draws towards the plain network.
+    It starts as the plain residual network: mix = 0, write = 1, and each block reads one stream, in turns. The paper's
+    matrix between streams is 1 + mix. Ours is the learned difference, so that weight decay pulls towards the plain one.
     """
 
     def __init__(self, norm: nn.Module | None, branch: nn.Module, place: Place, streams: int) -> None:
@@ -105,7 +106,7 @@ ResidualPart: TypeAlias = Callable[[nn.Module | None, nn.Module, Place], nn.Modu
 
 @dataclass(frozen=True)
 class ResidualDesign:
-    """`part` makes the residual branches of a block; `stack` makes a step of blocks, for designs with several streams."""
+    """`part` makes the residual parts of a block; `stack` makes a step of blocks, for designs with several streams."""
 
     part: ResidualPart = Residual
     stack: Callable[[Iterable[nn.Module]], nn.Module] = Stack

@@ -1,4 +1,4 @@
-"""Layers and the way they start, feed-forward parts, patch embedding and patch merging. Maps of tokens are (B, H, W, C)."""
+"""Layers and their initialisation, MLPs, patch embedding, patch merging. Maps of tokens are (B, H, W, C)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def linear(in_features: int, out_features: int, bias: bool = True, **factory: An
 def start_linear(layer: nn.Linear) -> None:
     """Weights normal with deviation 0.02, biases zero.
 
-    DeiT and Swin truncate at ±2, which is a hundred deviations: the distribution is the same without it, and drawing is faster.
+    DeiT and Swin truncate at ±2, a hundred deviations: the distribution is the same without it, and drawing is faster.
     """
     if layer.weight.is_meta:  # nothing to fill, and the meta device is slow at it
         return
@@ -41,7 +41,7 @@ def start_linear(layer: nn.Linear) -> None:
 
 
 def start_xavier(layer: nn.Linear) -> None:
-    """Glorot's uniform initialisation, which keeps the variance forward and backward; larger than 0.02 where layers are narrow."""
+    """Glorot's uniform initialisation: keeps the variance, forward and backward; above 0.02 in narrow layers."""
     start_linear(layer)
     nn.init.xavier_uniform_(layer.weight)
 
@@ -81,7 +81,7 @@ class Mlp(nn.Module):
 
 
 class ConvMlp(Mlp):
-    """CMT's ConvFFN (arXiv 2107.06263) for maps (B, H, W, C): a depthwise convolution with its own shortcut between the two layers."""
+    """CMT's ConvFFN (arXiv 2107.06263): between the layers, a depthwise convolution with a shortcut; maps (B, H, W, C)."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__(width, hidden)
@@ -107,7 +107,7 @@ class SwiGLU(nn.Module):
 
 
 class PatchEmbed(nn.Module):
-    """An image (B, in_chans, H, W) as a map of patches (B, H/p, W/p, C); sides that p does not divide are padded at their end."""
+    """An image (B, in_chans, H, W) as a map of patches (B, H/p, W/p, C); sides are padded at the end to multiples of p."""
 
     def __init__(self, in_chans: int, width: int, patch: int, norm: nn.Module | None = None) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class PatchEmbed(nn.Module):
 
 
 class PatchMerging(nn.Module):
-    """Swin's step to half the resolution: four neighbours side by side, norm, then a linear layer to the next stage's width."""
+    """Swin's step to half the resolution: four neighbours concatenated, norm, a linear layer to the next width."""
 
     def __init__(self, in_chans: int, width: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""How a branch joins its shortcut, the one part of a block that the fight against shortcut degradation is about.
+"""Residual designs: how a branch is added to its shortcut.
 
-A block hands its branch and the norm in front of it to a residual design and gets back a module x → z. The plain design is Eq. 1,
-z = x + R(norm(x)); the others are the remedies people try before they change the architecture. `designs.py` has their names.
+A block gives its branch and the norm in front of it to a residual design, which returns a module x → z. The plain design
+is Eq. 1, z = x + R(norm(x)); the others are known remedies for shortcut degradation. `designs.py` lists them by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Place:
-    """Where a block stands: its channels and their dimension, its number in its stage and in the network, its depth, its drop-path rate."""
+    """A block's channels and their dimension, its number in stage and network, the network's depth, its drop-path rate."""
 
     width: int
     channel_dim: int = -1
@@ -81,7 +81,7 @@ class LayerScale(Residual):
 
 
 class ReZero(Residual):
-    """z = x + α R(norm(x)), α one learned number that starts at zero (arXiv 2003.04887; the norm is kept, as its pre-norm users do)."""
+    """z = x + α R(norm(x)), α one learned number that starts at zero (arXiv 2003.04887, here with the norm kept)."""
 
     def __init__(self, norm: nn.Module | None, branch: nn.Module, place: Place) -> None:
         super().__init__(norm, branch, place)
@@ -96,7 +96,7 @@ class ReZero(Residual):
 
 
 class LayerNormScaling(Residual):
-    """z = x + R(norm(x) / √l) in block l = 1, 2 … of the network (arXiv 2502.05795). Without a norm: z = x + R(x) / √l."""
+    """z = x + R(norm(x) / √l) in block l = 1, 2 … (arXiv 2502.05795). Without a norm: z = x + R(x) / √l."""
 
     def __init__(self, norm: nn.Module | None, branch: nn.Module, place: Place) -> None:
         super().__init__(norm, branch, place)
@@ -109,9 +109,9 @@ class LayerNormScaling(Residual):
 
 
 class DeepNorm(Residual):
-    """z = norm(α x + β R(x)), α = (2 depth)^¼ and β = (8 depth)^-¼ (arXiv 2203.00555, which puts β into the branch's first weights).
+    """z = norm(α x + β R(x)), α = (2 depth)^¼ and β = (8 depth)^-¼ (arXiv 2203.00555, which scales weights by β).
 
-    Where a block has no norm of its own to put behind the sum, the sum is divided by α instead: the same share for the shortcut.
+    Where a block has no norm to put behind the sum, the sum is divided by α instead: the same share for the shortcut.
     """
 
     def __init__(self, norm: nn.Module | None, branch: nn.Module, place: Place) -> None:

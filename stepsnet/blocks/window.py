@@ -15,13 +15,13 @@ from stepsnet.blocks.attention import head_dim
 from stepsnet.blocks.layers import linear
 
 APART = -1000.0
-"""Added to the scores of tokens that must not see each other. Swin uses -100, but exp(-100) is a denormal number in fp32, with which
-CPUs compute many times more slowly; exp(-1000) is zero."""
+"""Added to the scores of tokens that must not see each other. Swin uses -100, but exp(-100) is a denormal number in fp32,
+with which CPUs compute many times more slowly; exp(-1000) is zero."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """How a map of H × W is cut: windows of h × w, after a shift that wraps around, and then padding at the end to whole windows.
+    """How a map of H × W is cut into windows of h × w: after a cyclic shift and padding at the end to whole windows.
 
     A side shorter than the window is one unshifted window.
     """
@@ -58,7 +58,8 @@ class Windows:
         if any(self.pad):
             x = F.pad(x, (0, 0, 0, self.pad[1], 0, self.pad[0]))
         (rows, columns), (B, *_, C) = self.grid, x.shape
-        return x.view(B, rows, self.h, columns, self.w, C).transpose(2, 3).reshape(B * rows * columns, self.h * self.w, C)
+        x = x.view(B, rows, self.h, columns, self.w, C).transpose(2, 3)
+        return x.reshape(B * rows * columns, self.h * self.w, C)
 
     def put_back(self, x: Tensor) -> Tensor:
         """The inverse of `cut`."""
@@ -69,9 +70,10 @@ class Windows:
         return x.roll((self.shift_h, self.shift_w), (1, 2)) if self.shifted else x
 
     def mask(self, device: torch.device) -> Tensor:
-        """(windows, 1, N, N): 0 where two tokens of a shifted window were neighbours before the shift, APART where they were not.
+        """(windows, 1, N, N): 0 where two tokens of a window were neighbours before the shift, APART where they were not.
 
-        Tokens that the shift wrapped around an edge share a window only with tokens of the opposite edge: one bit per side separates them.
+        Tokens that the shift wrapped around an edge share a window only with tokens of the opposite edge: one bit per
+        side separates them.
         """
         (rows, columns), h, w = self.grid, self.h, self.w
         wrapped_rows = torch.arange(rows * h, device=device) >= rows * h - self.shift_h
@@ -92,8 +94,8 @@ def pairs_apart(h: int, w: int, window: int, device: torch.device) -> Tensor:
 class WindowAttention(nn.Module):
     """Attention within windows of `window` × `window` tokens with a learned relative position bias.
 
-    With `shifted` the windows lie half a window further along both sides, wrapped around, and a mask separates tokens that were
-    not neighbours before. A side shorter than the window is one unshifted window; other sides are padded to a multiple.
+    With `shifted` the windows lie half a window further along both sides, wrapped around, and a mask separates tokens
+    that were not neighbours before. A side shorter than the window is one unshifted window; other sides are padded to a multiple.
     """
 
     def __init__(self, width: int, heads: int, window: int, shifted: bool) -> None:

@@ -44,7 +44,7 @@ def slow_window_attention(layer: WindowAttention, picture: Tensor) -> Tensor:
     result = torch.zeros(high, wide, C)
 
     def bias(place: tuple[int, int], other: tuple[int, int]) -> Tensor:
-        """The table's entry for their distance; far below it where the roll brought one of them, but not the other, around an edge."""
+        """The table's entry for their distance; far lower where the shift wrapped only one of them around an edge."""
         reach = layer.window - 1
         dy, dx = place[0] - other[0] + reach, place[1] - other[1] + reach
         wrapped, other_wrapped = ((row >= high - down, column >= wide - right) for row, column in (place, other))
@@ -66,7 +66,8 @@ def test_window_attention(size: tuple[int, int], shifted: bool) -> None:
     assert isinstance(layer, WindowAttention)
     x = torch.randn(2, *size, 6)
     with torch.no_grad():
-        torch.testing.assert_close(layer(x), torch.stack([slow_window_attention(layer, picture) for picture in x]), atol=1e-4, rtol=1e-4)
+        expected = torch.stack([slow_window_attention(layer, image) for image in x])
+        torch.testing.assert_close(layer(x), expected, atol=1e-4, rtol=1e-4)
 
 
 def test_a_window_as_large_as_the_map_is_attention_over_the_map() -> None:

@@ -32,7 +32,7 @@ def test_merging_puts_four_neighbours_side_by_side(size: tuple[int, int]) -> Non
     merging = PatchMerging(2, 5)
     x = torch.randn(1, *size, 2)
     whole = F.pad(x, (0, 0, 0, size[1] % 2, 0, size[0] % 2))
-    neighbours = torch.cat((whole[:, 0::2, 0::2], whole[:, 1::2, 0::2], whole[:, 0::2, 1::2], whole[:, 1::2, 1::2]), dim=-1)
+    neighbours = torch.cat([whole[:, row::2, column::2] for column in (0, 1) for row in (0, 1)], dim=-1)
     torch.testing.assert_close(merging(x), merging.reduction(merging.norm(neighbours)))
 
 

@@ -13,7 +13,7 @@ from tests.train.synthetic import in_processes
 
 
 def largest_differences() -> dict[str, float]:
-    """By model, between the sharded model and the whole one, in outputs and gradients, relative to the largest value."""
+    """By model, between the sharded and the whole model, in outputs and gradients, relative to the largest value."""
     mesh = init_device_mesh("cpu", (2,))
     found = {}
     for name in TINY:
