@@ -311,7 +311,7 @@ def _with_gradient(host: Host, batch: tuple[Any, ...], added: Sequence[str]) -> 
         floating = [tensor for tensor in _run(host, batch) if tensor.requires_grad]
         weights = [torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1)).to(tensor) for tensor in floating]
         total = sum(((tensor * weight).sum() for tensor, weight in zip(floating, weights, strict=True)), torch.zeros(()))
-        gradients = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+        gradients: Sequence[Tensor | None] = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     finally:
         for module, training in modes:
             module.training = training

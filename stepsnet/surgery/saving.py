@@ -102,7 +102,7 @@ def _load_timm(folder: Path) -> nn.Module:
 
 
 @functools.cache
-def remade(plain: type[Any]) -> type[Any]:
+def remade(plain: Any) -> Any:
     """A class of transformers whose instances are stepified or deepened as their configuration says when they are made."""
 
     def init(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
@@ -139,12 +139,12 @@ def remade(plain: type[Any]) -> type[Any]:
     return type(plain.__name__, (plain,), members)
 
 
-def _empty(plain: type[Any]) -> Any:
+def _empty(plain: Any) -> Any:
     made = remade(plain)
     return made.__new__(made)
 
 
-def _auto_classes(plain: type[Any], config: Any) -> list[str]:
+def _auto_classes(plain: Any, config: Any) -> list[str]:
     library = require("transformers", extra="transformers")
     found = []
     for name in AUTO:
@@ -171,7 +171,8 @@ def remember(model: nn.Module, record: dict[str, Any]) -> None:
     if record["library"] == "transformers":
         model.config.stepsnet = record  # type: ignore[union-attr]
         if not hasattr(type(model), "stepsnet_plain"):
-            model.__class__ = remade(type(model))
+            plain: Any = type(model)
+            model.__class__ = remade(plain)
 
 
 def forget(model: nn.Module) -> None:

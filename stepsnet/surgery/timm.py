@@ -127,7 +127,8 @@ class TimmHost(Host):
             info[:] = bookkeeping["feature_info"]
         rates = iter(bookkeeping["drop_path"])
         for path, start, depth in bookkeeping["paths"]:
-            for block in list(model.get_submodule(path))[start : start + depth]:  # type: ignore[arg-type]
+            members: Any = model.get_submodule(path)
+            for block in list(members)[start : start + depth]:
                 for part, rate in zip(_drop_paths(block), next(rates), strict=True):
                     part.drop_prob = rate
 
@@ -217,9 +218,10 @@ class TimmHost(Host):
     def _members(self, donor: nn.Module, stage: Stage) -> list[nn.Module]:
         """The blocks of a donor that stand where those of a stage are."""
         try:
-            found = list(donor.get_submodule(stage.path))[stage.start :]  # type: ignore[arg-type]  # a list of modules
+            members: Any = donor.get_submodule(stage.path)
         except AttributeError:
-            found = []
+            members = []
+        found = list(members)[stage.start :]
         if not found:
             raise UsageError(f"a donor '{self.name}' of other width has no blocks at '{stage.path}', so none can be taken from it")
         return found

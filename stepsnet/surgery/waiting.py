@@ -27,7 +27,8 @@ def make_waiting(
 
     `before` are joins (see `JoinPart`) applied to the state first, `after` those applied to what the block returns.
     """
-    block.__class__ = waiting_class(type(block))
+    plain: Any = type(block)
+    block.__class__ = waiting_class(plain)
     setattr(block, WIDTH, width)
     setattr(block, DIM, channel_dim)
     for name, joins in ((BEFORE, before), (AFTER, after)):
@@ -52,7 +53,7 @@ class JoinPart(nn.Module):
 
 
 @functools.cache
-def waiting_class(base: type[nn.Module]) -> type[nn.Module]:
+def waiting_class(base: Any) -> Any:
     """The subclass of a block's class that leaves the channels after its width alone."""
     first = next(name for name in list(inspect.signature(base.forward).parameters)[1:])
 
@@ -107,7 +108,7 @@ def _concatenate(y: Tensor, waiting: Tensor, dim: int, state: Tensor) -> Tensor:
     return joined.permute([order.index(i) for i in range(state.dim())])
 
 
-def _restore(base: type[nn.Module]) -> nn.Module:
+def _restore(base: Any) -> Any:
     """An empty instance for pickle and deepcopy: the subclass itself is not importable, but made again."""
     made = waiting_class(base)
     return made.__new__(made)
