@@ -159,7 +159,7 @@ def causal_mask(real: Tensor | None, new: int, past: int, device: torch.device) 
 
 
 def rotary_table(positions: Tensor, dim: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
-    """Cosine and sine (…, T, dim), in fp32, of rotary positions (arXiv 2104.09864); pairs (i, i + dim/2) as in LLaMA."""
+    """Cosine and sine (…, T, dim), fp32, of rotary positions (arXiv 2104.09864); pairs (i, i + dim/2) as in LLaMA."""
     frequencies = base ** (-torch.arange(0, dim, 2, device=positions.device, dtype=torch.float32) / dim)
     angles = positions.unsqueeze(-1).float() * frequencies
     angles = torch.cat((angles, angles), dim=-1)

@@ -81,7 +81,7 @@ class Mlp(nn.Module):
 
 
 class ConvMlp(Mlp):
-    """CMT's ConvFFN (arXiv 2107.06263): between the layers, a depthwise convolution with a shortcut; maps (B, H, W, C)."""
+    """CMT's ConvFFN (arXiv 2107.06263): a depthwise convolution with a shortcut inside; maps (B, H, W, C)."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__(width, hidden)
@@ -107,7 +107,7 @@ class SwiGLU(nn.Module):
 
 
 class PatchEmbed(nn.Module):
-    """An image (B, in_chans, H, W) as a map of patches (B, H/p, W/p, C); sides are padded at the end to multiples of p."""
+    """An image (B, in_chans, H, W) as a map of patches (B, H/p, W/p, C); sides are padded to multiples of p."""
 
     def __init__(self, in_chans: int, width: int, patch: int, norm: nn.Module | None = None) -> None:
         super().__init__()

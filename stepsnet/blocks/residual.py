@@ -1,6 +1,6 @@
 """Residual designs: how a branch is added to its shortcut.
 
-A block gives its branch and the norm in front of it to a residual design, which returns a module x → z. The plain design
+A block gives its branch and the norm in front of it to a residual design, which returns a module x → z. The plain one
 is Eq. 1, z = x + R(norm(x)); the others are known remedies for shortcut degradation. `designs.py` lists them by name.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Place:
-    """A block's channels and their dimension, its number in stage and network, the network's depth, its drop-path rate."""
+    """A block's channels and their dimension, its number in stage and network, their depth, its drop-path rate."""
 
     width: int
     channel_dim: int = -1

@@ -15,8 +15,8 @@ from stepsnet.blocks.attention import head_dim
 from stepsnet.blocks.layers import linear
 
 APART = -1000.0
-"""Added to the scores of tokens that must not see each other. Swin uses -100, but exp(-100) is a denormal number in fp32,
-with which CPUs compute many times more slowly; exp(-1000) is zero."""
+"""Added to the scores of tokens that must not see each other. Swin uses -100, but exp(-100) is a denormal number in
+fp32, with which CPUs compute many times more slowly; exp(-1000) is zero."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Windows:
         return x.roll((self.shift_h, self.shift_w), (1, 2)) if self.shifted else x
 
     def mask(self, device: torch.device) -> Tensor:
-        """(windows, 1, N, N): 0 where two tokens of a window were neighbours before the shift, APART where they were not.
+        """(windows, 1, N, N): 0 where two tokens of a window were neighbours before the shift, APART elsewhere.
 
         Tokens that the shift wrapped around an edge share a window only with tokens of the opposite edge: one bit per
         side separates them.
@@ -95,7 +95,8 @@ class WindowAttention(nn.Module):
     """Attention within windows of `window` × `window` tokens with a learned relative position bias.
 
     With `shifted` the windows lie half a window further along both sides, wrapped around, and a mask separates tokens
-    that were not neighbours before. A side shorter than the window is one unshifted window; other sides are padded to a multiple.
+    that were not neighbours before. A side shorter than the window is one unshifted window; other sides are padded to
+    a multiple.
     """
 
     def __init__(self, width: int, heads: int, window: int, shifted: bool) -> None:
