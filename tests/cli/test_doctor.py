@@ -246,7 +246,7 @@ def test_a_model_of_timm(capsys: pytest.CaptureFixture[str]) -> None:
         ("vit_tiny_patch16_224", "timm:NAME and hf:TYPE name models of timm and transformers"),
         ("runs/none", "There is no file runs/none, and no model or run of that name"),
         pytest.param("timm:densenet121", "no run of alike modules", marks=needs_timm),
-        pytest.param("hf:nothing", "has no type 'nothing'", marks=needs_transformers),
+        pytest.param("hf:nothing", "no model type", marks=needs_transformers),
     ],
 )
 def test_a_mistake_is_answered_in_a_sentence(word: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
