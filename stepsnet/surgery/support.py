@@ -43,7 +43,6 @@ TIMM: dict[str, dict[str, Any]] = {
     "swinv2_tiny_window8_256": _STAGED,
     "davit_tiny": {"embed_dims": (16, 24, 32, 64), "depths": (1, 1, 2, 4), "num_heads": (1, 3, 2, 4)},
     "convnext_atto": {"dims": (16, 24, 32, 64), "depths": (1, 2, 2, 4)},
-    "inception_next_atto": {"dims": (16, 24, 32, 64), "depths": (1, 2, 2, 4)},
     "mambaout_femto": {"dims": (16, 24, 32, 64), "depths": (1, 2, 2, 4)},
     "pvt_v2_b0": {"embed_dims": (16, 24, 32, 64), "depths": (1, 2, 2, 4), "num_heads": (1, 3, 2, 4)},
     "fasternet_t0": {"embed_dim": 16, "depths": (1, 2, 2, 4)},

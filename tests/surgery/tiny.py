@@ -37,7 +37,7 @@ def stir(model: nn.Module) -> nn.Module:
     """Random values wherever an initialisation leaves a one or a zero, so that no part of a model is hidden."""
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.std(correction=0) == 0:
+            if parameter.numel() and parameter.std(correction=0) == 0:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
         for name, buffer in model.named_buffers():
             if name.endswith("running_mean"):
