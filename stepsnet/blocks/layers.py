@@ -24,7 +24,8 @@ class _Conv2d(nn.Conv2d):
 def linear(in_features: int, out_features: int, bias: bool = True, **factory: Any) -> nn.Linear:
     """A linear layer with DeiT's and Swin's initialisation. `factory` is device and dtype."""
     layer = _Linear(in_features, out_features, bias, **factory)
-    layer.__class__ = nn.Linear  # the plain class, which other tools look for, without its own initialisation first
+    # The plain class, which other tools look for, without its own initialisation first.
+    layer.__class__ = nn.Linear  # type: ignore[assignment]
     return layer
 
 
@@ -53,7 +54,7 @@ INITS: dict[str, Callable[[nn.Linear], None]] = {"own": start_linear, "xavier": 
 def conv(in_chans: int, out_chans: int, kernel: int, stride: int = 1) -> nn.Conv2d:
     """A convolution without bias as ResNets have them."""
     layer = _Conv2d(in_chans, out_chans, kernel, stride, padding=kernel // 2, bias=False)
-    layer.__class__ = nn.Conv2d
+    layer.__class__ = nn.Conv2d  # type: ignore[assignment]
     return layer
 
 
