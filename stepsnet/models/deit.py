@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
@@ -26,14 +25,17 @@ def heads_of(width: int) -> int:
     return heads_for(width, HEAD_DIM)
 
 
-class Block(nn.Sequential):
+class Block(nn.Module):
     """Attention, then an MLP of ratio 4. Both are residual branches with a layer norm first."""
 
     def __init__(self, place: Place, heads: int, residual: ResidualPart) -> None:
+        super().__init__()
         width = place.width
-        attn = residual(nn.LayerNorm(width, eps=1e-6), Attention(width, heads), place)
-        mlp = residual(nn.LayerNorm(width, eps=1e-6), Mlp(width, 4 * width), place)
-        super().__init__(OrderedDict(attn=attn, mlp=mlp))
+        self.attn = residual(nn.LayerNorm(width, eps=1e-6), Attention(width, heads), place)
+        self.mlp = residual(nn.LayerNorm(width, eps=1e-6), Mlp(width, 4 * width), place)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mlp(self.attn(x))
 
 
 class DeiT(VisionModel):

@@ -19,12 +19,16 @@ from stepsnet.models.vision import FeatureInfo, VisionModel
 Branch = type[BasicBranch] | type[BottleneckBranch]
 
 
-class Block(nn.Sequential):
+class Block(nn.Module):
     """ReLU(x + R(x)). The norms are inside the branch R."""
 
     def __init__(self, place: Place, branch: Branch, residual: ResidualPart) -> None:
-        part = residual(None, branch(place.width, place.width // branch.expansion), place)
-        super().__init__(OrderedDict(conv=part, act=nn.ReLU(inplace=True)))
+        super().__init__()
+        self.conv = residual(None, branch(place.width, place.width // branch.expansion), place)
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.conv(x))
 
 
 class DownsamplingBlock(nn.Module):

@@ -34,19 +34,20 @@ def round_width(width: float) -> int:
     return heads * round(width / heads)
 
 
-class Block(nn.Sequential):
+class Block(nn.Module):
     """Window attention, shifted in every second block of a stage, then an MLP of ratio 4."""
 
-    attn: nn.Module
-    mlp: nn.Module
     make_mlp: type[Mlp] = Mlp
 
     def __init__(self, place: Place, heads: int, window: int, residual: ResidualPart) -> None:
+        super().__init__()
         width = place.width
         attention = WindowAttention(width, heads, window, shifted=place.position % 2 == 1)
-        attn = residual(nn.LayerNorm(width), attention, place)
-        mlp = residual(nn.LayerNorm(width), self.make_mlp(width, 4 * width), place)
-        super().__init__(OrderedDict(attn=attn, mlp=mlp))
+        self.attn = residual(nn.LayerNorm(width), attention, place)
+        self.mlp = residual(nn.LayerNorm(width), self.make_mlp(width, 4 * width), place)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mlp(self.attn(x))
 
 
 class Swin(VisionModel):

@@ -26,8 +26,7 @@ class Block(swin.Block):
         self.local = residual(None, depthwise(place.width), replace(place, channel_dim=1))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.local(x.movedim(-1, -3)).movedim(-3, -1)
-        return self.mlp(self.attn(x))
+        return super().forward(self.local(x.movedim(-1, -3)).movedim(-3, -1))
 
 
 class SwinPlus(swin.Swin):
