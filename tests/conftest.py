@@ -16,7 +16,8 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when a library of that hub is imported, hence here
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))  # the suite runs one process a core
 
-# A slow machine is no reason to fail, every run looks at the same examples, and processes do not share a file of failures.
+# A slow machine is no reason to fail, every run looks at the same examples, and processes do not share a file of
+# failures.
 hypothesis.settings.register_profile("stepsnet", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("stepsnet")
 

@@ -1,4 +1,5 @@
-"""README and docs: Python blocks run, README's commands run, links lead to files, the model table has the counted numbers."""
+"""README and docs: Python blocks run, README's commands run, links lead to files, the model table has the counted
+numbers."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("stepsnet")])
-def test_commands_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_run(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     assert main(shlex.split(command)[1:]) == 0

@@ -33,7 +33,9 @@ def lock() -> dict[str, str]:
 def modules_after(code: str) -> set[str]:
     """The libraries that a new interpreter has loaded after `code`."""
     code += "\nimport sys\nprint('\\nloaded', *{name.partition('.')[0] for name in sys.modules})"
-    finished = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
     return set(finished.stdout.splitlines()[-1].split()[1:])
 
 
@@ -49,7 +51,12 @@ def test_help_is_answered_without_torch() -> None:
 
 def test_models_load_no_optional_library(project: dict[str, Any]) -> None:
     imported_as = {"scikit-learn": "sklearn", "pillow": "PIL"}
-    extras = {Requirement(line).name for name, extra in project["optional-dependencies"].items() if name != "dev" for line in extra}
+    extras = {
+        Requirement(line).name
+        for name, extra in project["optional-dependencies"].items()
+        if name != "dev"
+        for line in extra
+    }
     optional = {imported_as.get(name, name) for name in extras} - {"stepsnet"}
     loaded = modules_after("import stepsnet\nstepsnet.create_model")
     assert "torch" in loaded
@@ -81,7 +88,11 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_every_requirement_is_met_by_the_lock(project: dict[str, Any], lock: dict[str, str]) -> None:
     lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
     wanted = [requirement for requirement in map(Requirement, lines) if requirement.name != "stepsnet"]
-    unmet = [str(requirement) for requirement in wanted if lock.get(canonicalize_name(requirement.name), "0") not in requirement.specifier]
+    unmet = [
+        str(requirement)
+        for requirement in wanted
+        if lock.get(canonicalize_name(requirement.name), "0") not in requirement.specifier
+    ]
     assert unmet == []
 
 

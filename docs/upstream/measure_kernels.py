@@ -1,4 +1,4 @@
-"""The table "Why there are no CPU kernels" of docs/maintainers.md. Runs with the code of commit 23fcf29, not with today's."""
+"""The CPU kernels of commit 23fcf29 against compiled blocks and against eager mode without them (maintainers.md)."""
 
 # ruff: noqa: I001, INP001
 from __future__ import annotations

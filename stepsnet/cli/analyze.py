@@ -66,7 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     batch = "number of random inputs; for paths and drops, validation samples per batch"
     add("--batch", type=int, metavar="N", help=batch)
     add("--data", metavar="DIR", help="paths and drops: where the run's data is now, if it was moved")
-    add("--seed", type=seed, default=0, help="of initial weights, random inputs and directions (default: 0)")
+    add(
+        "--seed",
+        type=seed,
+        default=0,
+        help="random seed for initial weights, random inputs and directions (default: 0)",
+    )
     add("--plot", type=Path, metavar="FILE", help="also draw a chart: .svg")
     add("--json", action="store_true", help="print one object instead of a table")
 

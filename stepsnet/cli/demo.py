@@ -25,7 +25,13 @@ An interrupted demo continues with --out.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--seed", type=seed, default=0, metavar="N", help="of initial weights and order of the data (default: 0)")
+    add(
+        "--seed",
+        type=seed,
+        default=0,
+        metavar="N",
+        help="random seed for initial weights and order of the data (default: 0)",
+    )
     add("--json", action="store_true", help="print one object instead of the table")
     add("--out", metavar="DIR", help="folder of the runs and the report (default: the next free runs/demo-<number>)")
 

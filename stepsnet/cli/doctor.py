@@ -41,7 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", help="a name of `stepsnet models`, a run's folder, a saved file, timm:NAME or hf:FOLDER_OR_TYPE")
     add("--html", metavar="FILE", help="write a self-contained page with figures there")
     add("--json", action="store_true", help="print one object instead of text")
-    add("--seed", type=seed, default=0, metavar="N", help="of initial weights and random inputs (default: 0)")
+    add(
+        "--seed",
+        type=seed,
+        default=0,
+        metavar="N",
+        help="random seed for initial weights and random inputs (default: 0)",
+    )
     add("--strict", action="store_true", help="exit with 1 if there are warnings or severe findings")
 
 

@@ -30,8 +30,8 @@ SHARED = {"info": ("models", "Info"), "resume": ("train", "Resume")}
 """Commands that are a class in another command's module."""
 
 INTRODUCTION = """\
-StepsNet makes residual networks deeper at the same cost. One stack of one width becomes several stacks of growing
-width; each works on the channels of the one before and on new ones (Step by Step Network, arXiv 2511.14329)."""
+StepsNet makes residual networks deeper at the same cost. It replaces one stack of blocks by several stacks of growing
+width. Each stack processes the output of the stack before it and some new input channels (arXiv 2511.14329)."""
 
 EXAMPLES = """\
 Examples:

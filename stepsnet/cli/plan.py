@@ -10,8 +10,8 @@ from stepsnet.report.table import Column, Table
 SUMMARY = "find the plan of a model for a budget of parameters, MACs or latency"
 DESCRIPTION = """\
 Finds how wide and how deep the steps of a model should be. Budgets are hard limits. Without one, a plan may use 1.05
-times the model's own parameters and 1.03 times its MACs. The one dial is the number of blocks (default: twice the plain
-network's).
+times the model's own parameters and 1.03 times its MACs. The main option is the number of blocks; the default is
+twice the plain network's.
 
   stepsnet plan deit_small                                       twice as deep at the same cost
   stepsnet plan deit_small --blocks max                          as deep as the budget allows

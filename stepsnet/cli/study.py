@@ -20,7 +20,7 @@ SUMMARY = "compare networks by rules fixed in advance: the paper's ablations, an
 DESCRIPTION = """\
 A study fixes hypotheses, networks, data, steps, seeds and the decision rule before it runs, and reports the outcome
 by that rule. Its cells are ordinary runs in processes of one thread. After any interruption the same command
-continues; a finished cell is not run again, also not by another study that contains it.
+continues. Finished runs are reused, also across studies.
 
   stepsnet study --list
   stepsnet study steps                                         minutes, nothing to download

@@ -57,7 +57,7 @@ class StepPlan:
         256x5 becomes 64x6, 90x3, 128x3, 181x3, 256x2 (Tables 8, 12, 13).
         """
         if steps < 1:
-            raise UsageError(f"a plan of {steps} steps does not exist; the plain residual network has 1")
+            raise UsageError(f"the number of steps is at least 1 (the plain residual network), not {steps}")
         most = 2 * width.bit_length()  # each step is √2 narrower: further ones would be narrower than one channel
         widths = [width if i == 0 else round_width(width / 2 ** (i / 2)) for i in range(min(steps, most))][::-1]
         if steps > most or widths[0] < 1 or any(narrow >= wide for narrow, wide in pairwise(widths)):

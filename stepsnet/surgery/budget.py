@@ -30,9 +30,11 @@ class _Candidate:
 
 
 def equal_cost(host: Host, steps: Sequence[int]) -> tuple[StepPlan, ...]:
-    """One plan a stage with that many steps. Widths are √2 apart, depths start from the paper's rule and move to meet the cost.
+    """One plan a stage with that many steps. Widths are √2 apart, depths start from the paper's rule and move to meet
+    the cost.
 
-    MACs stay within 3 % and parameters within 5 % of the model; of the plans that do, the one nearest to the paper's rule is taken.
+    MACs stay within 3 % and parameters within 5 % of the model; of the plans that do, the one nearest to the paper's
+    rule is taken.
     """
     before = host.measure()
     costs = _block_costs(host, steps)
@@ -50,7 +52,10 @@ def equal_cost(host: Host, steps: Sequence[int]) -> tuple[StepPlan, ...]:
     if abs(macs) > MACS_WITHIN * before.macs or abs(params) > PARAMS_WITHIN * before.params:
         nearest = "; ".join(str(one.plan) for one in chosen)
         change = f"MACs {macs / before.macs:+.1%}, parameters {params / before.params:+.1%}"
-        raise UsageError(f"no plan of {max(steps)} steps costs the same; the nearest is '{nearest}' ({change}), which can be given as plan=")
+        raise UsageError(
+            f"no plan of {max(steps)} steps costs the same; "
+            f"plan='{nearest}' is nearest ({change})"
+        )
     return tuple(one.plan for one in chosen)
 
 
@@ -75,7 +80,8 @@ def _candidates(
 
 
 def _block_costs(host: Host, steps: Sequence[int]) -> list[dict[int, tuple[int, int]]]:
-    """(parameters, MACs) of a block of each width of each stage, counted in the model's own loop with one block a width."""
+    """(parameters, MACs) of a block of each width of each stage, counted in the model's own loop with one block a
+    width."""
     from stepsnet.surgery.stepify import exchanged, make_blocks
 
     plans = []
@@ -90,7 +96,8 @@ def _block_costs(host: Host, steps: Sequence[int]) -> list[dict[int, tuple[int, 
     with exchanged(host, blocks):
         found = host.measure()
     return [
-        dict(zip(plan.widths, costs, strict=True)) if len(plan) > 1 else {} for plan, costs in zip(plans, found.blocks, strict=True)
+        dict(zip(plan.widths, costs, strict=True)) if len(plan) > 1 else {}
+        for plan, costs in zip(plans, found.blocks, strict=True)
     ]
 
 

@@ -33,7 +33,8 @@ _Call = tuple[Tensor, tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True)
 class _Undo:
-    """What undeepen needs: the lists of blocks with the positions of the old ones, and what the library keeps beside."""
+    """What undeepen needs: the lists of blocks with the positions of the old ones, and what the library keeps beside.
+    """
 
     lists: tuple[tuple[str, tuple[int, ...]], ...]
     restore: Callable[[nn.Module, Mapping[str, Any]], None]
@@ -55,12 +56,13 @@ def deepen(
 ) -> AnyModel:
     """Add blocks to a trained `model`, in place; returns it. Its outputs stay equal, which is verified.
 
-    `new` is "256x12": 12 blocks that work on the first 256 channels. In a model of several stages they go to the stage with the most
-    blocks; ";" separates stages, as in ";;192x6;", to say otherwise. `at` is "front", "every:4" (after every four old blocks), or a list
-    of positions: the numbers of the old blocks to stand before. `train` "new" freezes everything else, see `freeze_old`.
+    `new` is "256x12": 12 blocks that work on the first 256 channels. In a model of several stages they go to the stage
+    with the most blocks; ";" separates stages, as in ";;192x6;", to say otherwise. `at` is "front", "every:4" (after
+    every four old blocks), or a list of positions: the numbers of the old blocks to stand before. `train` "new" freezes
+    everything else, see `freeze_old`.
 
-    `verify` is an input or a tuple of inputs for the model; without it, random ones. The largest change of any output must be 0, else a
-    UsageError names the block. The other arguments are those of `stepify`.
+    `verify` is an input or a tuple of inputs for the model; without it, random ones. The largest change of any output
+    must be 0, else a UsageError names the block. The other arguments are those of `stepify`.
     """
     if train not in ("all", "new"):
         raise UsageError(f"train='{train}' is not known; it is 'all' or 'new'")
@@ -80,7 +82,10 @@ def insert(model: nn.Module, orders: list[_Order], heads: str = "keep_dim", **ho
 
 
 def _insert(
-    host: Host, orders: list[_Order], heads: str, calls: Sequence[_Call] | None = None,
+    host: Host,
+    orders: list[_Order],
+    heads: str,
+    calls: Sequence[_Call] | None = None,
     check: Callable[[dict[nn.Module, str]], None] | None = None,
 ) -> None:
     """Exchange the blocks, check, and keep on the model what was done. Nothing is changed where the check fails."""
@@ -93,7 +98,9 @@ def _insert(
             check({block: name for block, (name, old) in names.items() if old is None})
         after = host.measure()
         kept.append(True)
-    moved = {f"{path}.{old}": name for (name, old), path in zip(names.values(), _paths(host), strict=True) if old is not None}
+    moved = {
+        f"{path}.{old}": name for (name, old), path in zip(names.values(), _paths(host), strict=True) if old is not None
+    }
     added = tuple(name for name, old in names.values() if old is None)
     report = make_report("deepen", host, plain, plain, before, after, moved=moved, added=added)
     plan = "; ".join(_describe(order, stage.width) for order, stage in zip(orders, host.stages, strict=True))
@@ -121,7 +128,10 @@ def _paths(host: Host) -> list[str]:
 
 
 def undeepen(model: AnyModel) -> AnyModel:
-    """Remove the blocks that deepen added, in place; returns the model. What the old blocks have learned since stays."""
+    """Remove the blocks that deepen added, in place; returns the model.
+
+    What the old blocks have learned since stays.
+    """
     undo = getattr(model, UNDO, None)
     if not isinstance(undo, _Undo):
         raise UsageError(f"this {type(model).__name__} was not deepened, so there is nothing to remove")
@@ -137,7 +147,10 @@ def undeepen(model: AnyModel) -> AnyModel:
 
 
 def freeze_old(model: AnyModel) -> AnyModel:
-    """Let only the blocks that deepen added be trained: all other parameters get requires_grad=False. Returns the model."""
+    """Let only the blocks that deepen added be trained: all other parameters get requires_grad=False.
+
+    Returns the model.
+    """
     added = surgery_report(model).added
     if not added:
         raise UsageError(f"this {type(model).__name__} has no new blocks; deepen adds them")
@@ -153,7 +166,9 @@ def _orders(host: Host, new: str, at: At) -> list[_Order]:
         longest = max(range(len(host.stages)), key=lambda stage: host.stages[stage].depth)
         parts = [new if stage == longest else "" for stage in range(len(host.stages))]
     if len(parts) != len(host.stages) or not any(parts):
-        raise UsageError(f"'{new}' is for {len(parts)} stages, but the model has {len(host.stages)}; it looks like '256x12'")
+        raise UsageError(
+            f"'{new}' is for {len(parts)} stages, but the model has {len(host.stages)}; it looks like '256x12'"
+        )
     orders: list[_Order] = []
     for number, (part, stage) in enumerate(zip(parts, host.stages, strict=True)):
         widths = [width for width, depth in _pairs(part) for _ in range(depth)]
@@ -178,7 +193,9 @@ def _place(widths: list[int], depth: int, at: At) -> _Order:
     elif isinstance(at, str):
         kind, _, every = at.partition(":")
         if kind != "every" or not every.isdigit() or not 1 <= int(every) <= depth:
-            raise UsageError(f"at='{at}' is not known; it is 'front', 'every:N' with N from 1 to {depth}, or a list of positions")
+            raise UsageError(
+                f"at='{at}' is not known; it is 'front', 'every:N' with N from 1 to {depth}, or a list of positions"
+            )
         positions = list(range(int(every), depth + 1, int(every)))
     else:
         positions = sorted(at)
@@ -231,8 +248,11 @@ def _batch(host: Host, verify: Any) -> tuple[Any, ...]:
         return verify if isinstance(verify, tuple) else (verify,)
     generator = torch.Generator().manual_seed(0)
     return tuple(
-        torch.randn(x.shape, generator=generator, dtype=x.dtype) if isinstance(x, Tensor) and x.is_floating_point()
-        else torch.randint(0, 8, x.shape, generator=generator) if isinstance(x, Tensor) else x
+        torch.randn(x.shape, generator=generator, dtype=x.dtype)
+        if isinstance(x, Tensor) and x.is_floating_point()
+        else torch.randint(0, 8, x.shape, generator=generator)
+        if isinstance(x, Tensor)
+        else x
         for x in host.example
     )
 
@@ -298,24 +318,36 @@ def _verify(host: Host, named: Mapping[nn.Module, str], batch: tuple[Any, ...], 
     change = max((float((a - b).abs().max()) for a, b in zip(found, expected, strict=True) if a.numel()), default=0.0)
     if change != 0:
         first = next(iter(named.values()))
-        raise UsageError(f"outputs change by up to {change:g} although every new block is the identity; the first one is '{first}'")
+        raise UsageError(
+            f"outputs change by up to {change:g} although every new block is the identity; the first one is '{first}'"
+        )
 
 
 def _with_gradient(host: Host, batch: tuple[Any, ...], added: Sequence[str]) -> list[str]:
     """Parameters of new blocks whose gradient at the first step is not zero. Gradients that were there are put back."""
     model = host.model
-    parameters = {name: p for name, p in model.named_parameters() if any(name.startswith(f"{block}.") for block in added)}
+    parameters = {
+        name: p for name, p in model.named_parameters() if any(name.startswith(f"{block}.") for block in added)
+    }
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         floating = [tensor for tensor in _run(host, batch) if tensor.requires_grad]
-        weights = [torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1)).to(tensor) for tensor in floating]
-        total = sum(((tensor * weight).sum() for tensor, weight in zip(floating, weights, strict=True)), torch.zeros(()))
+        weights = [
+            torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1)).to(tensor) for tensor in floating
+        ]
+        total = sum(
+            ((tensor * weight).sum() for tensor, weight in zip(floating, weights, strict=True)), torch.zeros(())
+        )
         gradients: Sequence[Tensor | None] = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     finally:
         for module, training in modes:
             module.training = training
-    return [name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None and bool(gradient.any())]
+    return [
+        name
+        for name, gradient in zip(parameters, gradients, strict=True)
+        if gradient is not None and bool(gradient.any())
+    ]
 
 
 def _describe(order: _Order, width: int) -> str:

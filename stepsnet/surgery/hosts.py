@@ -48,15 +48,20 @@ class Measured:
 class Host:
     """A model whose residual blocks can be exchanged. The methods below are all that the surgery calls.
 
-    `example` is a tuple of inputs for one forward pass; only shapes matter. `make_block(width, index)` returns the block for position
-    `index` of its stage, taking `width` channels. `unit` is what derived widths are multiples of.
+    `example` is a tuple of inputs for one forward pass; only shapes matter. `make_block(width, index)` returns the
+    block for position `index` of its stage, taking `width` channels. `unit` is what derived widths are multiples of.
     """
 
     library = ""
 
     def __init__(
-        self, model: nn.Module, example: tuple[Any, ...], make_block: MakeBlock | None = None, blocks: Sequence[str] | None = None,
-        channel_dim: int | None = None, unit: int = 8,
+        self,
+        model: nn.Module,
+        example: tuple[Any, ...],
+        make_block: MakeBlock | None = None,
+        blocks: Sequence[str] | None = None,
+        channel_dim: int | None = None,
+        unit: int = 8,
     ) -> None:
         self.model = model
         self.example = example
@@ -93,7 +98,10 @@ class Host:
         """Put back what `bookkeeping` returned."""
 
     def record(self) -> dict[str, Any]:
-        """What makes the plain model again, as plain data: library, name and options. Called before anything is exchanged."""
+        """What makes the plain model again, as plain data: library, name and options.
+
+        Called before anything is exchanged.
+        """
         return {"library": self.library, "blocks": self.paths}
 
     def unit(self, stage: int) -> int:  # noqa: ARG002
@@ -182,8 +190,8 @@ class Host:
                 self.run(runs, self.example, look)
         except UsageError as error:
             if paths is None:
-                what = f"{type(self.model).__name__} has no list of residual blocks that was recognised; name it with blocks='path.of.the.list'"
-                raise UsageError(what) from error
+                what = "no list of residual blocks was recognised; name it with blocks='path.of.the.list'"
+                raise UsageError(f"{type(self.model).__name__}: {what}") from error
         if paths is not None:
             found = [self._named(path, prefix, found) for path in paths]
         widths = self._widths(runs, [blocks[0] for _, _, blocks, _ in found], [channel_dim or dim for *_, dim in found])
@@ -204,7 +212,9 @@ class Host:
         except AttributeError as error:
             raise UsageError(f"blocks='{path}': {type(self.model).__name__} has no module of that name") from error
         if not isinstance(members, (nn.ModuleList, nn.Sequential)) or not len(members):
-            raise UsageError(f"blocks='{path}' is a {type(members).__name__}; it must be a ModuleList or Sequential that is not empty")
+            raise UsageError(
+                f"blocks='{path}' is a {type(members).__name__}; it must be a ModuleList or Sequential with members"
+            )
         return inner, 0, list(members), -1
 
     def _widths(self, model: nn.Module, firsts: list[nn.Module], dims: list[int]) -> list[int]:
@@ -272,8 +282,11 @@ def refill(container: nn.ModuleList | nn.Sequential, members: Sequence[nn.Module
 
 
 def period_of(pattern: Sequence[Any]) -> int:
-    """The shortest period of a sequence: 6 for five local layers and a global one, repeated, the last repetition perhaps cut."""
-    return next(size for size in range(1, len(pattern) + 1) if all(a == pattern[i % size] for i, a in enumerate(pattern)))
+    """The shortest period of a sequence: 6 for five local layers and a global one, repeated, the last repetition
+    perhaps cut."""
+    return next(
+        size for size in range(1, len(pattern) + 1) if all(a == pattern[i % size] for i, a in enumerate(pattern))
+    )
 
 
 def first_line(error: Exception) -> str:

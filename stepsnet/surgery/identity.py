@@ -1,9 +1,9 @@
 """New blocks that change nothing at first: which parameters to zero, found by trying, not by name.
 
-A residual block is x + branch(x), once or several times. Walking its layers from the last one backwards, a layer whose output still
-reaches the block's output ends a branch: it is zeroed, and the layers before it no longer matter. When nothing is left but x, the layers
-found are the ends of all branches: output projections, norms after a branch (sandwich norms), LayerScale. A block that normalises the sum
-(post-norm) never comes to that, and is refused.
+A residual block is x + branch(x), once or several times. Walking its layers from the last one backwards, a layer whose
+output still reaches the block's output ends a branch: it is zeroed, and the layers before it no longer matter. When
+nothing is left but x, the layers found are the ends of all branches: output projections, norms after a branch (sandwich
+norms), LayerScale. A block that normalises the sum (post-norm) never comes to that, and is refused.
 """
 
 from __future__ import annotations
@@ -24,9 +24,14 @@ SCALES = re.compile(r"gamma|lambda|layer_?scale|(^|_)ls\d?$|(^|\.)scale$")
 
 
 def make_identity(
-    block: nn.Module, x: Tensor, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, channel_dim: int = -1
+    block: nn.Module,
+    x: Tensor,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    channel_dim: int = -1,
 ) -> list[str]:
-    """Zero the ends of a block's branches so that it returns `x` exactly. Returns the names of the parameters that were zeroed.
+    """Zero the ends of a block's branches so that it returns `x` exactly. Returns the names of the parameters that were
+    zeroed.
 
     The other parameters keep their initialisation, so that those zeroed receive a gradient.
     """
@@ -46,7 +51,9 @@ def make_identity(
         if zeroed is None:
             zeroed = [name for layer in _ends(block, run, x) for name in _zero(block, layer, run)]
         if not torch.equal(run(), x):
-            raise UsageError(f"a {type(block).__name__} cannot be made the identity by zeroing the ends of its branches")
+            raise UsageError(
+                f"a {type(block).__name__} cannot be made the identity by zeroing the ends of its branches"
+            )
     return zeroed
 
 
@@ -82,7 +89,8 @@ def _ends(block: nn.Module, run: Callable[[], Tensor], x: Tensor) -> list[nn.Mod
 
 
 def _executed(block: nn.Module, run: Callable[[], Tensor]) -> list[nn.Module]:
-    """Layers with parameters in the order in which they finish; of modules inside one another, the innermost that are called."""
+    """Layers with parameters in the order in which they finish; of modules inside one another, the innermost that are
+    called."""
     order: list[nn.Module] = []
     hooks = [
         module.register_forward_hook(lambda layer, _args, _out: order.append(layer))
@@ -93,7 +101,11 @@ def _executed(block: nn.Module, run: Callable[[], Tensor]) -> list[nn.Module]:
     for hook in hooks:
         hook.remove()
     called = set(order)
-    return [layer for layer in dict.fromkeys(order) if not any(inner in called for inner in layer.modules() if inner is not layer)]
+    return [
+        layer
+        for layer in dict.fromkeys(order)
+        if not any(inner in called for inner in layer.modules() if inner is not layer)
+    ]
 
 
 @contextmanager
@@ -114,7 +126,8 @@ def _silenced(layers: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def _zero(block: nn.Module, layer: nn.Module, run: Callable[[], Tensor]) -> list[str]:
-    """Zero as few parameters of a layer, from its last, as make it return zeros: of an MLP in one piece, the second matrix only."""
+    """Zero as few parameters of a layer, from its last, as make it return zeros: of an MLP in one piece, the second
+    matrix only."""
     names = {parameter: name for name, parameter in block.named_parameters()}
     found: list[bool] = []
 
@@ -134,4 +147,6 @@ def _zero(block: nn.Module, layer: nn.Module, run: Callable[[], Tensor]) -> list
             parameter.zero_()
     finally:
         hook.remove()
-    raise UsageError(f"{type(layer).__name__} at the end of a branch of {type(block).__name__} has no parameters that silence it")
+    raise UsageError(
+        f"{type(layer).__name__} at the end of a branch of {type(block).__name__} cannot be zero-initialised"
+    )

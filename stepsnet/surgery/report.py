@@ -14,7 +14,10 @@ ATTRIBUTE = "stepsnet_report"
 
 @dataclass(frozen=True)
 class SurgeryReport:
-    """Plans are one string a stage, joined by ";". Costs are those of the whole model for one input of shape `input`."""
+    """Plans are one string a stage, joined by ";".
+
+    Costs are those of the whole model for one input of shape `input`.
+    """
 
     what: str
     """"stepify" or "deepen"."""
@@ -51,7 +54,9 @@ class SurgeryReport:
         return self.params_after / self.params_before - 1
 
     def to_json(self) -> str:
-        return json.dumps({**asdict(self), "macs_change": self.macs_change, "params_change": self.params_change}, indent=2)
+        return json.dumps(
+            {**asdict(self), "macs_change": self.macs_change, "params_change": self.params_change}, indent=2
+        )
 
     def __str__(self) -> str:
         lines = [
@@ -59,16 +64,21 @@ class SurgeryReport:
             f"  plan        {self.plan_before}  →  {self.plan_after}   (join {self.join})",
             f"  blocks      {self.blocks_before} → {self.blocks_after}",
             f"  parameters  {_si(self.params_before)} → {_si(self.params_after)}  ({self.params_change:+.1%})",
-            f"  MACs        {_si(self.macs_before)} → {_si(self.macs_after)}  ({self.macs_change:+.1%}), one input of {self.input}",
+            f"  MACs        {_si(self.macs_before)} → {_si(self.macs_after)}  ({self.macs_change:+.1%})",
+            f"  input       {self.input}",
         ]
         if self.heads:
-            lines.append("  heads       " + ", ".join(f"{count} at width {width}" for width, count in sorted(self.heads.items())))
+            lines.append(
+                "  heads       " + ", ".join(f"{count} at width {width}" for width, count in sorted(self.heads.items()))
+            )
         if self.added:
             lines.append(f"  new blocks  {len(self.added)}: {', '.join(self.added)}")
         if self.difference is not None:
             lines.append(f"  outputs     max |Δ| = {self.difference:g} on the batch given")
         if self.with_gradient:
-            lines.append(f"  gradients   {len(self.with_gradient)} parameters of new blocks receive one at the first step")
+            lines.append(
+                f"  gradients   {len(self.with_gradient)} parameters of new blocks receive one at the first step"
+            )
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
 

@@ -1,8 +1,9 @@
 """Saving and loading models that were stepified or deepened.
 
-A model of transformers is saved by its own `save_pretrained`: what was done is in its configuration, as `config.stepsnet`. `load` makes
-it again; so does `AutoModel….from_pretrained(folder, trust_remote_code=True)`, by the file modeling_stepsnet.py in the folder, which
-imports stepsnet. A model of timm is saved as stepsnet.json and model.safetensors. `load` executes nothing that is in the folder.
+A model of transformers is saved by its own `save_pretrained`: what was done is in its configuration, as
+`config.stepsnet`. `load` makes it again; so does `AutoModel….from_pretrained(folder, trust_remote_code=True)`, by the
+file modeling_stepsnet.py in the folder, which imports stepsnet. A model of timm is saved as stepsnet.json and
+model.safetensors. `load` executes nothing that is in the folder.
 """
 
 from __future__ import annotations
@@ -23,8 +24,16 @@ from stepsnet.optional.torchvision import import_torchvision, import_torchvision
 
 RECORD = "stepsnet_record"
 FILE, WEIGHTS, CODE = "stepsnet.json", "model.safetensors", "modeling_stepsnet.py"
-AUTO = ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForImageClassification",
-        "AutoModelForSequenceClassification", "AutoModelForTokenClassification", "AutoModelForSpeechSeq2Seq", "AutoBackbone")
+AUTO = (
+    "AutoModel",
+    "AutoModelForCausalLM",
+    "AutoModelForMaskedLM",
+    "AutoModelForImageClassification",
+    "AutoModelForSequenceClassification",
+    "AutoModelForTokenClassification",
+    "AutoModelForSpeechSeq2Seq",
+    "AutoBackbone",
+)
 
 
 def save(model: nn.Module, folder: str | Path) -> None:
@@ -36,14 +45,19 @@ def save(model: nn.Module, folder: str | Path) -> None:
         model.save_pretrained(folder)  # type: ignore[operator]
         return
     if record["library"] != "timm":
-        raise UsageError(f"{type(model).__name__} is not of timm or transformers; save its state_dict, and make it again with stepify")
+        raise UsageError(
+            f"{type(model).__name__} is not of timm or transformers; save its state_dict and stepify a new one"
+        )
     state = {key: value.detach().contiguous() for key, value in model.state_dict().items()}
     replace_file(folder / WEIGHTS, safetensors.save(state))
     replace_file(folder / FILE, json.dumps(record, indent=2).encode())
 
 
 def load(folder: str | Path) -> Any:
-    """The model in a folder that `save` or `save_pretrained` wrote. Weights are read from safetensors only, no code is executed."""
+    """The model in a folder that `save` or `save_pretrained` wrote.
+
+    Weights are read from safetensors only, no code is executed.
+    """
     folder = Path(folder)
     if (folder / FILE).is_file():
         return _load_timm(folder)
@@ -55,7 +69,9 @@ def load(folder: str | Path) -> Any:
     names = described.get("architectures") or [""]
     plain = getattr(library, names[0], None)
     if "stepsnet" not in described:
-        raise UsageError(f"the model in {folder} was not stepified or deepened: its config.json has no entry 'stepsnet'")
+        raise UsageError(
+            f"the model in {folder} was not stepified or deepened: its config.json has no entry 'stepsnet'"
+        )
     if not (isinstance(plain, type) and issubclass(plain, library.PreTrainedModel)):
         raise UsageError(f"transformers has no model class '{names[0]}', which {folder} names")
     return remade(plain).from_pretrained(folder, local_files_only=True, use_safetensors=True)
@@ -72,7 +88,10 @@ def record_of(model: nn.Module) -> dict[str, Any]:
 
 
 def make_again(model: nn.Module, record: Mapping[str, Any]) -> None:
-    """Do to a plain model what `record` says. New blocks are not made the identity: weights are loaded into them next."""
+    """Do to a plain model what `record` says.
+
+    New blocks are not made the identity: weights are loaded into them next.
+    """
     from stepsnet.surgery.deepen import insert
     from stepsnet.surgery.stepify import stepify
 
@@ -80,7 +99,11 @@ def make_again(model: nn.Module, record: Mapping[str, Any]) -> None:
     if record["what"] == "stepify":
         stepify(model, record["plan"], join=record["join"], **how)
     else:
-        insert(model, [[tuple(one) if isinstance(one, list) else one for one in order] for order in record["orders"]], **how)
+        insert(
+            model,
+            [[tuple(one) if isinstance(one, list) else one for one in order] for order in record["orders"]],
+            **how,
+        )
 
 
 def _load_timm(folder: Path) -> nn.Module:
@@ -88,12 +111,21 @@ def _load_timm(folder: Path) -> nn.Module:
     import_torchvision()
     timm = require("timm", extra="timm")
     options = {key: tuple(value) if isinstance(value, list) else value for key, value in record["made"].items()}
-    record["options"] = {key: tuple(value) if isinstance(value, list) else value for key, value in record["options"].items()}
+    record["options"] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in record["options"].items()
+    }
     model: nn.Module = timm.create_model(record["name"], pretrained=False, **options)
     make_again(model, record)
     state = safetensors.load_file(folder / WEIGHTS)
     own = model.state_dict()
-    wrong = next((key for key in own.keys() | state.keys() if key not in own or key not in state or own[key].shape != state[key].shape), None)
+    wrong = next(
+        (
+            key
+            for key in own.keys() | state.keys()
+            if key not in own or key not in state or own[key].shape != state[key].shape
+        ),
+        None,
+    )
     if wrong is not None:
         remedy = "stepify it with options={…}, all options it was created with, before saving"
         raise UsageError(f"{folder} cannot be loaded: '{wrong}' does not fit a new '{record['name']}'; {remedy}")
@@ -103,7 +135,8 @@ def _load_timm(folder: Path) -> nn.Module:
 
 @functools.cache
 def remade(plain: Any) -> Any:
-    """A class of transformers whose instances are stepified or deepened as their configuration says when they are made."""
+    """A class of transformers whose instances are stepified or deepened as their configuration says when they are made.
+    """
 
     def init(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
         record = dict(config.stepsnet)
@@ -115,7 +148,9 @@ def remade(plain: Any) -> Any:
     def save_pretrained(self: Any, save_directory: Any, *args: Any, **kwargs: Any) -> None:
         record_of(self)
         type(self)._auto_class = None  # else transformers would copy the file of the plain class
-        self.config.auto_map = {name: f"{Path(CODE).stem}.{plain.__name__}" for name in _auto_classes(plain, self.config)}
+        self.config.auto_map = {
+            name: f"{Path(CODE).stem}.{plain.__name__}" for name in _auto_classes(plain, self.config)
+        }
         plain.save_pretrained(self, save_directory, *args, **kwargs)
         replace_file(Path(save_directory) / CODE, _CODE.format(name=plain.__name__).encode())
 
@@ -166,7 +201,8 @@ from stepsnet.surgery.saving import remade
 
 
 def remember(model: nn.Module, record: dict[str, Any]) -> None:
-    """Keep on the model what was done to it; for transformers also in the configuration, and by a class that saves it."""
+    """Keep on the model what was done to it; for transformers also in the configuration, and by a class that saves it.
+    """
     setattr(model, RECORD, record)
     if record["library"] == "transformers":
         model.config.stepsnet = record  # type: ignore[union-attr]
@@ -183,5 +219,3 @@ def forget(model: nn.Module) -> None:
     if config is not None and hasattr(config, "stepsnet"):
         del config.stepsnet
     model.__class__ = getattr(type(model), "stepsnet_plain", type(model))
-
-

@@ -36,15 +36,18 @@ def stepify(
     example: Any = None,
     options: Mapping[str, Any] | None = None,
 ) -> AnyModel:
-    """Give `model` blocks of growing width by `plan`, in place; returns it. `surgery_report(model)` tells what was done.
+    """Give `model` blocks of growing width by `plan`, in place; returns it. `surgery_report(model)` tells what was
+    done.
 
-    `plan` is "192x12, 272x6, 384x6" (one plan a stage, separated by ";") or a number of steps at equal cost: MACs within 3 %,
-    parameters within 5 %. Widths are channels of the stream. All blocks are made anew; weights outside the blocks stay.
+    `plan` is "192x12, 272x6, 384x6" (one plan a stage, separated by ";") or a number of steps at equal cost: MACs
+    within 3 %, parameters within 5 %. Widths are channels of the stream. All blocks are made anew; weights outside the
+    blocks stay.
 
-    `heads`: "keep_dim" keeps the dimension of a head (where it does not divide the width, the nearest one that does, unless rotary
-    positions fix it), "keep_count" keeps their number. `blocks` names the module list(s) of blocks where they are not recognised.
-    `make_block(width, index)` makes the blocks of a model that is neither timm's nor transformers'; `example` is an input of it.
-    `options` are options a timm model was created with that its blocks depend on.
+    `heads`: "keep_dim" keeps the dimension of a head (where it does not divide the width, the nearest one that does,
+    unless rotary positions fix it), "keep_count" keeps their number. `blocks` names the module list(s) of blocks where
+    they are not recognised. `make_block(width, index)` makes the blocks of a model that is neither timm's nor
+    transformers'; `example` is an input of it. `options` are options a timm model was created with that its blocks
+    depend on.
     """
     host = find_host(model, heads=heads, blocks=blocks, make_block=make_block, example=example, options=options)
     plans = resolve(host, plan)
@@ -65,8 +68,13 @@ def stepify(
 
 
 def find_host(
-    model: nn.Module, *, heads: str = "keep_dim", blocks: str | Sequence[str] | None = None, make_block: MakeBlock | None = None,
-    example: Any = None, options: Mapping[str, Any] | None = None,
+    model: nn.Module,
+    *,
+    heads: str = "keep_dim",
+    blocks: str | Sequence[str] | None = None,
+    make_block: MakeBlock | None = None,
+    example: Any = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Host:
     """The adapter for a model: by `make_block`, or by the library its class is from."""
     if heads not in HEADS:
@@ -83,7 +91,9 @@ def find_host(
         from stepsnet.surgery.transformers import TransformersHost
 
         return TransformersHost(model, heads, paths, inputs, options)
-    if getattr(model, "pretrained_cfg", None) and any(kind.__module__.startswith("timm.") for kind in type(model).__mro__):
+    if getattr(model, "pretrained_cfg", None) and any(
+        kind.__module__.startswith("timm.") for kind in type(model).__mro__
+    ):
         from stepsnet.surgery.timm import TimmHost
 
         return TimmHost(model, heads, paths, inputs, options)
@@ -99,7 +109,7 @@ def resolve(host: Host, plan: PlanLike) -> tuple[StepPlan, ...]:
     if isinstance(plan, int):
         first = max(0, len(plain) - STEPPED_STAGES)
         if plan < 1:
-            raise UsageError(f"{plan} steps do not exist; 1 is the plain model")
+            raise UsageError(f"the number of steps is at least 1 (the plain model), not {plan}")
         return equal_cost(host, [plan if stage >= first else 1 for stage in range(len(plain))])
     plans = resolve_plans(plan, plain, round)
     for number, (one, own) in enumerate(zip(plans, plain, strict=True)):
@@ -113,7 +123,10 @@ def resolve(host: Host, plan: PlanLike) -> tuple[StepPlan, ...]:
 
 
 def make_blocks(host: Host, plans: Sequence[StepPlan], join: Join) -> list[list[nn.Module]]:
-    """The blocks of each stage by its plan, each working on its step's channels. A plan of one step keeps the blocks there are."""
+    """The blocks of each stage by its plan, each working on its step's channels.
+
+    A plan of one step keeps the blocks there are.
+    """
     host.prepare([plan.blocks for plan in plans])
     made: list[list[nn.Module]] = []
     for number, (plan, stage) in enumerate(zip(plans, host.stages, strict=True)):
@@ -136,7 +149,10 @@ def make_blocks(host: Host, plans: Sequence[StepPlan], join: Join) -> list[list[
 
 
 class _joins:  # noqa: N801
-    """Joins of a plan in order. A step without blocks hands its join to the next block, or to the end of the last one."""
+    """Joins of a plan in order.
+
+    A step without blocks hands its join to the next block, or to the end of the last one.
+    """
 
     def __init__(self, plan: StepPlan, join: Join, channel_dim: int) -> None:
         make = resolve_join(join)
@@ -154,7 +170,10 @@ class _joins:  # noqa: N801
 
 @contextmanager
 def exchanged(host: Host, new: Sequence[Sequence[nn.Module]]) -> Iterator[list[bool]]:
-    """The host with new blocks. At the end the old ones return, unless something was put on the list that is yielded."""
+    """The host with new blocks.
+
+    At the end the old ones return, unless something was put on the list that is yielded.
+    """
     keep: list[bool] = []
     old = host.exchange(new)
     try:
@@ -173,15 +192,31 @@ def like(block: nn.Module, old: nn.Module) -> nn.Module:
 
 
 def make_report(
-    what: str, host: Host, plain: Sequence[StepPlan], plans: Sequence[StepPlan], before: Measured, after: Measured, **more: Any
+    what: str,
+    host: Host,
+    plain: Sequence[StepPlan],
+    plans: Sequence[StepPlan],
+    before: Measured,
+    after: Measured,
+    **more: Any,
 ) -> SurgeryReport:
     heads = {width: host.heads(width, stage) for stage, plan in enumerate(plans) for width in plan.widths}
     shape = tuple(host.example[0].shape) if isinstance(host.example[0], Tensor) else ()
     return SurgeryReport(
-        what=what, model=type(host.model).__name__, library=host.library, plan_before=format_plans(plain), plan_after=format_plans(plans),
-        blocks_before=sum(plan.blocks for plan in plain), blocks_after=sum(stage.depth for stage in host.stages),
-        params_before=before.params, params_after=after.params, macs_before=before.macs, macs_after=after.macs, input=shape,
-        heads={width: count for width, count in heads.items() if count is not None}, **more,
+        what=what,
+        model=type(host.model).__name__,
+        library=host.library,
+        plan_before=format_plans(plain),
+        plan_after=format_plans(plans),
+        blocks_before=sum(plan.blocks for plan in plain),
+        blocks_after=sum(stage.depth for stage in host.stages),
+        params_before=before.params,
+        params_after=after.params,
+        macs_before=before.macs,
+        macs_after=after.macs,
+        input=shape,
+        heads={width: count for width, count in heads.items() if count is not None},
+        **more,
     )
 
 
@@ -190,7 +225,13 @@ def plain_plans(host: Host) -> tuple[StepPlan, ...]:
 
 
 def _join_name(join: Join) -> str:
-    return join if isinstance(join, str) else type(join).__name__ if isinstance(join, nn.Module) else getattr(join, "__name__", "own")
+    return (
+        join
+        if isinstance(join, str)
+        else type(join).__name__
+        if isinstance(join, nn.Module)
+        else getattr(join, "__name__", "own")
+    )
 
 
 def _is_on_meta(model: nn.Module) -> bool:

@@ -1,7 +1,9 @@
-"""Which models of timm and transformers can be stepified and deepened: `python -m stepsnet.surgery.support` prints tables.
+"""Which models of timm and transformers can be stepified and deepened: `python -m stepsnet.surgery.support` prints
+tables.
 
-Nothing is downloaded. `TIMM` and `TRANSFORMERS` are tiny models with random weights, on which both functions are verified; the contract
-tests use them too. `--families` goes through every module of timm instead, with one full-size model of each on the meta device.
+Nothing is downloaded. `TIMM` and `TRANSFORMERS` are tiny models with random weights, on which both functions are
+verified; the contract tests use them too. `--families` goes through every module of timm instead, with one full-size
+model of each on the meta device.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from stepsnet.surgery.report import surgery_report
 from stepsnet.surgery.stepify import find_host, stepify
 
 _PLAIN = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 4, "num_heads": 4}
-_STAGED = {"img_size": 32, "patch_size": 2, "window_size": 4, "embed_dim": 16, "depths": (2, 2, 4), "num_heads": (1, 2, 4)}
+_STAGED = {
+    "img_size": 32,
+    "patch_size": 2,
+    "window_size": 4,
+    "embed_dim": 16,
+    "depths": (2, 2, 4),
+    "num_heads": (1, 2, 4),
+}
 _RESNET = {"layers": (2, 2, 3, 5), "channels": (8, 16, 32, 64)}
 TIMM: dict[str, dict[str, Any]] = {
     "vit_small_patch16_224": _PLAIN,
@@ -54,14 +63,32 @@ TIMM: dict[str, dict[str, Any]] = {
 """Options that make models of timm tiny."""
 
 _TEXT = {
-    "hidden_size": 64, "num_attention_heads": 8, "intermediate_size": 128, "num_hidden_layers": 4, "vocab_size": 40, "pad_token_id": 0,
-    "bos_token_id": 1, "eos_token_id": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 8,
+    "intermediate_size": 128,
+    "num_hidden_layers": 4,
+    "vocab_size": 40,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
 }
 _GROUPED = {**_TEXT, "num_key_value_heads": 4}
 _IMAGE = {
-    "hidden_size": 64, "num_attention_heads": 8, "intermediate_size": 128, "num_hidden_layers": 4, "image_size": 32, "patch_size": 8,
+    "hidden_size": 64,
+    "num_attention_heads": 8,
+    "intermediate_size": 128,
+    "num_hidden_layers": 4,
+    "image_size": 32,
+    "patch_size": 8,
 }
-_WINDOWS = {"embed_dim": 16, "depths": [2, 2, 4], "num_heads": [2, 4, 8], "image_size": 32, "patch_size": 2, "window_size": 4}
+_WINDOWS = {
+    "embed_dim": 16,
+    "depths": [2, 2, 4],
+    "num_heads": [2, 4, 8],
+    "image_size": 32,
+    "patch_size": 2,
+    "window_size": 4,
+}
 _STAGES = {"hidden_sizes": [16, 32, 64], "depths": [2, 2, 4], "num_stages": 3, "image_size": 32}
 TRANSFORMERS: dict[str, tuple[str, dict[str, Any]]] = {
     "LlamaForCausalLM": ("LlamaConfig", _GROUPED),
@@ -75,7 +102,15 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any]]] = {
     "MixtralForCausalLM": ("MixtralConfig", {**_GROUPED, "num_local_experts": 4}),
     "GPT2LMHeadModel": (
         "GPT2Config",
-        {"n_embd": 64, "n_head": 8, "n_layer": 4, "vocab_size": 40, "bos_token_id": 1, "eos_token_id": 2, "n_positions": 32},
+        {
+            "n_embd": 64,
+            "n_head": 8,
+            "n_layer": 4,
+            "vocab_size": 40,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "n_positions": 32,
+        },
     ),
     "GPTNeoXForCausalLM": ("GPTNeoXConfig", _TEXT),
     "BertForMaskedLM": ("BertConfig", _TEXT),
@@ -83,7 +118,10 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any]]] = {
     "ModernBertForMaskedLM": ("ModernBertConfig", {**_TEXT, "cls_token_id": 1, "sep_token_id": 2}),
     "ViTForImageClassification": ("ViTConfig", _IMAGE),
     "BeitForImageClassification": ("BeitConfig", _IMAGE),
-    "Dinov2ForImageClassification": ("Dinov2Config", {key: value for key, value in _IMAGE.items() if key != "intermediate_size"}),
+    "Dinov2ForImageClassification": (
+        "Dinov2Config",
+        {key: value for key, value in _IMAGE.items() if key != "intermediate_size"},
+    ),
     "DINOv3ViTModel": ("DINOv3ViTConfig", _IMAGE),
     "SwinForImageClassification": ("SwinConfig", _WINDOWS),
     "Swinv2ForImageClassification": ("Swinv2Config", _WINDOWS),
@@ -92,14 +130,29 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any]]] = {
     "WhisperForConditionalGeneration": (
         "WhisperConfig",
         {
-            "d_model": 64, "encoder_layers": 4, "decoder_layers": 2, "encoder_attention_heads": 8, "decoder_attention_heads": 8,
-            "vocab_size": 40, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "max_source_positions": 16, "num_mel_bins": 8,
-            "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1, "suppress_tokens": None,
+            "d_model": 64,
+            "encoder_layers": 4,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 8,
+            "decoder_attention_heads": 8,
+            "vocab_size": 40,
+            "encoder_ffn_dim": 128,
+            "decoder_ffn_dim": 128,
+            "max_source_positions": 16,
+            "num_mel_bins": 8,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "decoder_start_token_id": 1,
+            "suppress_tokens": None,
             "begin_suppress_tokens": None,
         },
     ),
     "BloomForCausalLM": ("BloomConfig", {"hidden_size": 64, "n_head": 8, "n_layer": 4, "vocab_size": 40}),
-    "T5EncoderModel": ("T5Config", {"d_model": 64, "num_heads": 8, "d_ff": 128, "num_layers": 4, "vocab_size": 40, "d_kv": 8}),
+    "T5EncoderModel": (
+        "T5Config",
+        {"d_model": 64, "num_heads": 8, "d_ff": 128, "num_layers": 4, "vocab_size": 40, "d_kv": 8},
+    ),
 }
 """Configurations of tiny models. The last two cannot be stepified."""
 
@@ -206,7 +259,11 @@ def main() -> None:
     if parser.parse_args().families:
         rows = families()
     else:
-        rows = (row for group in (verified(list(TIMM), make_timm, TIMM), verified(list(TRANSFORMERS), make_transformers, {})) for row in group)
+        rows = (
+            row
+            for group in (verified(list(TIMM), make_timm, TIMM), verified(list(TRANSFORMERS), make_transformers, {}))
+            for row in group
+        )
     for row in rows:
         print(f"| {row.model} | {row.stepify} | {row.deepen} |", flush=True)
 

@@ -1,7 +1,8 @@
 """Models of timm as hosts. Blocks come from a donor: the same architecture made by timm's own factory at another width.
 
-Nothing here knows a block class. The factory's options for width, depth and heads are read off the signature of the model's class
-(`embed_dim`, `dims`, `channels`, …), and a donor at the model's own width shows whether they mean what their names say.
+Nothing here knows a block class. The factory's options for width, depth and heads are read off the signature of the
+model's class (`embed_dim`, `dims`, `channels`, …), and a donor at the model's own width shows whether they mean what
+their names say.
 """
 
 from __future__ import annotations
@@ -29,12 +30,17 @@ ROTARY = re.compile("rope|rotary", re.IGNORECASE)
 
 
 class TimmHost(Host):
-    """`options` are those the model was made with beyond its name, where blocks depend on them: timm does not record them."""
+    """`options` are those the model was made with beyond its name, where blocks depend on them: timm does not record
+    them."""
 
     library = "timm"
 
     def __init__(
-        self, model: nn.Module, heads: str, blocks: Sequence[str] | None = None, example: tuple[Any, ...] | None = None,
+        self,
+        model: nn.Module,
+        heads: str,
+        blocks: Sequence[str] | None = None,
+        example: tuple[Any, ...] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         import_torchvision()
@@ -42,19 +48,27 @@ class TimmHost(Host):
         cfg: Mapping[str, Any] = getattr(model, "pretrained_cfg", None) or {}
         self.name = str(cfg.get("architecture", ""))
         if not self.timm.is_model(self.name):
-            raise UsageError(f"this {type(model).__name__} was not made by timm.create_model, so no donor of another width can be made")
+            raise UsageError(
+                f"this {type(model).__name__} was not made by timm.create_model, "
+                "so its blocks cannot be built at another width; pass make_block="
+            )
         self.rule = heads
         parameters = inspect.signature(type(model).__init__).parameters
         self.width_option, self.depth_option = _first(WIDTHS, parameters), _first(DEPTHS, parameters)
         self.heads_option = _first(HEADS, parameters)
         if self.width_option is None or self.depth_option is None:
-            raise UsageError(f"timm's {type(model).__name__} has no option for the width and depth of its blocks, so no donor can be made")
+            raise UsageError(
+                f"timm's {type(model).__name__} has no option for the width and depth of its blocks, "
+                "so they cannot be built at another width; pass make_block="
+            )
         self.options = {**_recovered(model, parameters), **(options or {})}
         super().__init__(model, example or (_example(model, cfg),), blocks=blocks)
         self.tuples = {key: self._several(parameters[key].default) for key in (self.width_option, self.depth_option)}
         self.stages = self._responding()
         self.own_heads = [_heads(block) for block in (self.blocks(stage)[0] for stage in range(len(self.stages)))]
-        self.fixed_dim = any(ROTARY.search(type(module).__name__) for module in model.modules()) or self.heads_option is None
+        self.fixed_dim = (
+            any(ROTARY.search(type(module).__name__) for module in model.modules()) or self.heads_option is None
+        )
         self.donors: dict[tuple[int, int, str], list[nn.Module]] = {}
         self.depths = self.own_depths = [stage.depth for stage in self.stages]
         self.factors = [1.0] * len(self.stages)
@@ -72,7 +86,10 @@ class TimmHost(Host):
             where = self.stages[stage]
             self.donors[key] = self._members(self._donor(width, stage), where)
         if index >= len(self.donors[key]):
-            raise UsageError(f"a donor '{self.name}' has {len(self.donors[key])} blocks at '{self.stages[stage].path}', not {index + 1}")
+            raise UsageError(
+                f"timm built '{self.name}' with {len(self.donors[key])} blocks at '{self.stages[stage].path}', "
+                f"not {index + 1}"
+            )
         return self.donors[key][index]
 
     def unit(self, stage: int) -> int:
@@ -98,16 +115,23 @@ class TimmHost(Host):
             raise UsageError(f"heads='keep_count': {own} heads do not divide width {width}")
         option = width / self.factors[stage]
         if option != int(option):
-            raise UsageError(f"stage {stage + 1} of {self.name} cannot be {width} wide: {self.width_option} would be {option:g}")
+            raise UsageError(
+                f"stage {stage + 1} of {self.name} cannot be {width} wide: {self.width_option} would be {option:g}"
+            )
 
     def record(self) -> dict[str, Any]:
         model: Any = self.model
-        made = {key: getattr(model, key) for key in ("num_classes", "in_chans", "global_pool") if isinstance(getattr(model, key, None), (int, str))}
+        made = {
+            key: getattr(model, key)
+            for key in ("num_classes", "in_chans", "global_pool")
+            if isinstance(getattr(model, key, None), (int, str))
+        }
         made |= {**self.options, **self._sizes(None, 0, self.own_depths)}
         return {**super().record(), "name": self.name, "made": made, "options": self.options}
 
     def settle(self, depths: Sequence[int]) -> None:
-        """Stochastic depth along the new depth; and timm's list of features, which in plain transformers has one entry a block."""
+        """Stochastic depth along the new depth; and timm's list of features, which in plain transformers has one entry
+        a block."""
         self._schedule_drop_path(depths)
         info = getattr(self.model, "feature_info", None)
         if len(depths) != 1 or not isinstance(info, list) or not info:
@@ -118,8 +142,16 @@ class TimmHost(Host):
 
     def bookkeeping(self) -> dict[str, Any]:
         info = getattr(self.model, "feature_info", None)
-        rates = [[part.drop_prob for part in _drop_paths(block)] for stage in range(len(self.stages)) for block in self.blocks(stage)]
-        return {"feature_info": copy.deepcopy(info), "drop_path": rates, "paths": [(s.path, s.start, s.depth) for s in self.stages]}
+        rates = [
+            [part.drop_prob for part in _drop_paths(block)]
+            for stage in range(len(self.stages))
+            for block in self.blocks(stage)
+        ]
+        return {
+            "feature_info": copy.deepcopy(info),
+            "drop_path": rates,
+            "paths": [(s.path, s.start, s.depth) for s in self.stages],
+        }
 
     @staticmethod
     def restore(model: nn.Module, bookkeeping: Mapping[str, Any]) -> None:
@@ -162,7 +194,9 @@ class TimmHost(Host):
             depths = [depth if i == stage else 1 for i, depth in enumerate(depths)]
         options = self._sizes(width, stage, depths)
         try:
-            donor: nn.Module = self.timm.create_model(self.name, pretrained=False, **{"num_classes": 0, **self.options, **options})
+            donor: nn.Module = self.timm.create_model(
+                self.name, pretrained=False, **{"num_classes": 0, **self.options, **options}
+            )
         except (TypeError, ValueError, AssertionError, RuntimeError, IndexError, KeyError) as error:
             made = ", ".join(f"{key}={value}" for key, value in options.items())
             raise UsageError(f"timm cannot make {self.name} with {made}: {first_line(error)}") from error
@@ -187,7 +221,9 @@ class TimmHost(Host):
             if not self.tuples[self.depth_option]:
                 options[self.heads_option] = heads[0]
             else:  # one number for all widths moves the other stages too: 1 head divides any width
-                options[self.heads_option] = tuple(h if several or width is None or i == stage else 1 for i, h in enumerate(heads))
+                options[self.heads_option] = tuple(
+                    h if several or width is None or i == stage else 1 for i, h in enumerate(heads)
+                )
         return options
 
     def _learn_factors(self) -> None:
@@ -223,7 +259,9 @@ class TimmHost(Host):
             members = []
         found = list(members)[stage.start :]
         if not found:
-            raise UsageError(f"a donor '{self.name}' of other width has no blocks at '{stage.path}', so none can be taken from it")
+            raise UsageError(
+                f"a donor '{self.name}' of other width has no blocks at '{stage.path}', so none can be taken from it"
+            )
         return found
 
     def _compare(self, blocks: Sequence[nn.Module], others: Sequence[nn.Module]) -> None:
@@ -260,7 +298,9 @@ def _example(model: nn.Module, cfg: Mapping[str, Any]) -> torch.Tensor:
 
 
 def _heads(block: nn.Module) -> int | None:
-    return next((heads for module in block.modules() if isinstance(heads := getattr(module, "num_heads", None), int)), None)
+    return next(
+        (heads for module in block.modules() if isinstance(heads := getattr(module, "num_heads", None), int)), None
+    )
 
 
 def _difference(own: nn.Module, other: nn.Module) -> str | None:
@@ -269,5 +309,9 @@ def _difference(own: nn.Module, other: nn.Module) -> str | None:
     for key in shapes.keys() | others.keys():
         if shapes.get(key) != others.get(key):
             return f"{key} is {others.get(key, 'absent')} instead of {shapes.get(key, 'absent')}"
-    lines, other_lines = (re.sub(r"DropPath\(.*?\)|Identity\(\)", "…", repr(block)).splitlines() for block in (own, other))
-    return next((f"{b.strip()} instead of {a.strip()}" for a, b in zip(lines, other_lines, strict=False) if a != b), None)
+    lines, other_lines = (
+        re.sub(r"DropPath\(.*?\)|Identity\(\)", "…", repr(block)).splitlines() for block in (own, other)
+    )
+    return next(
+        (f"{b.strip()} instead of {a.strip()}" for a, b in zip(lines, other_lines, strict=False) if a != b), None
+    )

@@ -1,4 +1,7 @@
-"""Models of transformers as hosts. Blocks come from a donor: the same class made from a copy of the configuration at another width."""
+"""Models of transformers as hosts.
+
+Blocks come from a donor: the same class made from a copy of the configuration at another width.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,11 @@ class TransformersHost(Host):
     library = "transformers"
 
     def __init__(
-        self, model: nn.Module, heads: str, blocks: Sequence[str] | None = None, example: tuple[Any, ...] | None = None,
+        self,
+        model: nn.Module,
+        heads: str,
+        blocks: Sequence[str] | None = None,
+        example: tuple[Any, ...] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         import_torchvision_if_installed()
@@ -42,10 +49,14 @@ class TransformersHost(Host):
         if names[1] == "depths" and names[0] == "hidden_size":  # Swin computes it from the width of its first stage
             names[0] = _first(("embed_dim",), self.config)
         if names[0] is None or names[1] is None:
-            raise UsageError(f"the configuration of {type(model).__name__} names no width and depth that are known here")
+            raise UsageError(
+                f"the configuration of {type(model).__name__} names no width and depth that are known here"
+            )
         self.width_option, self.depth_option, self.heads_option = str(names[0]), str(names[1]), names[2]
         self._core = _core(model)
-        self._prefix = next(f"{name}." if name else "" for name, module in model.named_modules() if module is self._core)
+        self._prefix = next(
+            f"{name}." if name else "" for name, module in model.named_modules() if module is self._core
+        )
         super().__init__(model, example or (_example(self._core, self.config),), blocks=blocks)
         self.own = copy.deepcopy(self.config)
         self.full = [stage.width for stage in self.stages]
@@ -101,12 +112,20 @@ class TransformersHost(Host):
         own, full, unit = self._heads(stage), self.full[stage], self.unit(stage)
         name = type(self.model).__name__
         if own is not None and self.rule == "keep_count" and (self._fixed_dim() or width % own):
-            why = "its rotary positions fix the head dimension" if self._fixed_dim() else f"{own} heads do not divide width {width}"
+            why = (
+                "its rotary positions fix the head dimension"
+                if self._fixed_dim()
+                else f"{own} heads do not divide width {width}"
+            )
             raise UsageError(f"heads='keep_count' is not possible for {name} at width {width}: {why}")
         if own is not None and self._fixed_dim() and width % unit:
-            raise UsageError(f"{name} needs widths that are multiples of {unit} (its head dimension and groups of heads), got {width}")
+            raise UsageError(
+                f"{name} needs multiples of {unit} (head dimension and groups of heads) as widths, not {width}"
+            )
         if not isinstance(getattr(self.own, self.width_option), (list, tuple)) and width * self._first_width() % full:
-            raise UsageError(f"stage {stage + 1} of {name} cannot be {width} wide: {self.width_option} would not be a whole number")
+            raise UsageError(
+                f"stage {stage + 1} of {name} cannot be {width} wide: {self.width_option} would not be a whole number"
+            )
 
     def _first_width(self) -> int:
         width = getattr(self.own, self.width_option)
@@ -123,7 +142,10 @@ class TransformersHost(Host):
 
     def _fixed_dim(self) -> bool:
         """Whether something outside the blocks, such as a table of rotary positions, fixes the head dimension."""
-        return any("rotary" in type(module).__name__.lower() or "rope" in type(module).__name__.lower() for module in self.model.modules())
+        return any(
+            "rotary" in type(module).__name__.lower() or "rope" in type(module).__name__.lower()
+            for module in self.model.modules()
+        )
 
     def _donor(self, width: int, stage: int) -> nn.Module:
         config = copy.deepcopy(self.own)
@@ -138,7 +160,9 @@ class TransformersHost(Host):
                 donor: nn.Module = plain(config)
                 return donor
         except (TypeError, ValueError, AssertionError, RuntimeError, KeyError, IndexError) as error:
-            raise UsageError(f"transformers cannot make {type(self._core).__name__} at width {width}: {first_line(error)}") from error
+            raise UsageError(
+                f"transformers cannot make {type(self._core).__name__} at width {width}: {first_line(error)}"
+            ) from error
 
     def _set_width(self, config: Any, width: int, stage: int) -> None:
         full = self.full[stage]
@@ -156,7 +180,9 @@ class TransformersHost(Host):
                 setattr(config, self.heads_option, heads)
             if (group := self._group()) is not None:
                 setattr(config, KEY_HEADS, heads // group)
-            elif isinstance(getattr(config, KEY_HEADS, None), int) and getattr(self.own, KEY_HEADS) == self._heads(stage):
+            elif isinstance(getattr(config, KEY_HEADS, None), int) and getattr(self.own, KEY_HEADS) == self._heads(
+                stage
+            ):
                 setattr(config, KEY_HEADS, heads)
         for key in INNER:
             if isinstance(size := getattr(config, key, None), int):
@@ -176,7 +202,10 @@ class TransformersHost(Host):
 
     def bookkeeping(self) -> dict[str, Any]:
         keys = [key for key in (self.depth_option, "layer_types") if hasattr(self.own, key)]
-        return {"config": {key: copy.deepcopy(getattr(self.own, key)) for key in keys}, "paths": [stage.path for stage in self.stages]}
+        return {
+            "config": {key: copy.deepcopy(getattr(self.own, key)) for key in keys},
+            "paths": [stage.path for stage in self.stages],
+        }
 
     @staticmethod
     def restore(model: Any, bookkeeping: Mapping[str, Any]) -> None:
@@ -192,7 +221,8 @@ class TransformersHost(Host):
         if [stage.depth for stage in self.stages] != expected:
             found = ", ".join(f"{stage.depth} in '{stage.path}'" for stage in self.stages)
             raise UsageError(
-                f"{type(self.model).__name__} has {self.depth_option}={depths}, but the blocks found are {found}; name the lists with blocks="
+                f"{type(self.model).__name__} has {self.depth_option}={depths}, "
+                f"but {found} were found; name the lists with blocks="
             )
 
 

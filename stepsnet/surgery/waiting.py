@@ -1,9 +1,10 @@
 """A block of width w inside a state of width C: it works on the first w channels, the other channels wait.
 
-The state that a host's loop carries from block to block is [y_i, x_{i+1} … x_n], always at full width. A block of step i reads and
-replaces y_i. That is Eq. 5 of the paper, and the host's own loop, hooks, cache and heads stay as they are.
+The state that a host's loop carries from block to block is [y_i, x_{i+1} … x_n], always at full width. A block of step
+i reads and replaces y_i. That is Eq. 5 of the paper, and the host's own loop, hooks, cache and heads stay as they are.
 
-The block keeps its class's name, parameters and attributes: its class is replaced by a subclass whose `forward` splits and joins.
+The block keeps its class's name, parameters and attributes: its class is replaced by a subclass whose `forward` splits
+and joins.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ import torch
 from torch import Tensor, nn
 
 WIDTH, DIM, BEFORE, AFTER = "stepsnet_width", "stepsnet_dim", "stepsnet_before", "stepsnet_after"
-"""Attributes of a block that works on a part of the channels. The last two are module lists, present only with joins."""
+"""Attributes of a block that works on a part of the channels.
+
+The last two are module lists, present only with joins.
+"""
 
 
 def make_waiting(
     block: nn.Module, width: int, channel_dim: int, before: Sequence[nn.Module] = (), after: Sequence[nn.Module] = ()
 ) -> nn.Module:
-    """Let `block`, which takes `width` channels, take any number: it works on the first ones. Changed in place and returned.
+    """Let `block`, which takes `width` channels, take any number: it works on the first ones. Changed in place and
+    returned.
 
     `before` are joins (see `JoinPart`) applied to the state first, `after` those applied to what the block returns.
     """
@@ -100,7 +105,8 @@ def _with_waiting(out: Any, waiting: Tensor, dim: int, state: Tensor) -> Any:
 
 
 def _concatenate(y: Tensor, waiting: Tensor, dim: int, state: Tensor) -> Tensor:
-    """[y, waiting] with dimensions in memory in the order of `state`: on another layout the next layers would round differently."""
+    """[y, waiting] with dimensions in memory in the order of `state`: on another layout the next layers would round
+    differently."""
     if state.is_contiguous():
         return torch.cat((y, waiting), dim)
     order = sorted(range(state.dim()), key=state.stride, reverse=True)

@@ -209,7 +209,9 @@ def _fill(targets: Mapping[str, Tensor], source: Mapping[str, Tensor], path: Pat
     for name, target in targets.items():
         there, here = tuple(source[name].shape), tuple(target.shape)
         if there != here:
-            raise UsageError(f"{path} does not fit the model: {name} is {there} there, {here} here.")
+            raise UsageError(
+                f"{path} does not fit the model: {name} has shape {there} in the checkpoint, {here} in the model."
+            )
         fill(target, source[name])
 
 

@@ -70,7 +70,8 @@ class Processes:
         return box
 
     def precision(self, wanted: str) -> str:
-        """The precision of forward passes: fp32 instead of bf16 on a CPU without bf16 instructions, where bf16 is slower."""
+        """The precision of forward passes: fp32 instead of bf16 on a CPU without bf16 instructions, where bf16 is
+        slower."""
         return "fp32" if self.device.type == "cpu" and not has_bf16() else wanted
 
     def autocast(self, precision: str) -> AbstractContextManager[None]:
@@ -146,13 +147,15 @@ def join_processes(parallel: Parallel, device: str = "auto") -> Iterator[Process
     world = int(os.environ.get("WORLD_SIZE", "1")) if launched() else 1
     if parallel == "none":
         if world > 1:
-            raise UsageError(f"torchrun started {world} processes, but parallel=none uses one; "
-                             "add parallel=ddp or parallel=fsdp.")
+            raise UsageError(
+                f"torchrun started {world} processes, but parallel=none uses one; add parallel=ddp or parallel=fsdp."
+            )
         yield Processes(device=choose_device(device))
         return
     if not launched():
-        raise UsageError(f"parallel={parallel} needs several processes: start them with "
-                         "`torchrun --nproc-per-node N -m stepsnet …`.")
+        raise UsageError(
+            f"parallel={parallel} needs several processes: start them with `torchrun --nproc-per-node N -m stepsnet …`."
+        )
     place = choose_device(device)
     if place.type == "cuda":
         torch.cuda.set_device(place)

@@ -4,11 +4,9 @@
     python -m tests.checks.overhead gamma [--steps 300] [--every 50] [--model test_steps_deit] [--plan "16x24, 32x12"]
 
 loop: a run on noise images with clipping, a weight average, stochastic depth, metrics on disk, Mixup and a loader
-worker. Everything that is not forward, backward, optimiser step or data wait is overhead, plus 1/500 of a checkpoint per
-step.
-Target: under 3 %.
-gamma: the recorder's passes through the model, and apart from them the figure it draws at the end. Target: under 2 %
-for the passes.
+worker. Everything that is not forward, backward, optimiser step or data wait is overhead, plus 1/500 of a checkpoint
+per step. Target: under 3 %. gamma: the recorder's passes through the model, and apart from them the figure it draws at
+the end. Target: under 2 % for the passes.
 """
 
 from __future__ import annotations

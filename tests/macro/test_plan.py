@@ -112,7 +112,7 @@ def test_the_default_plan_keeps_width_and_computation_of_the_stack(width: int, d
 
 
 def test_a_default_plan_of_no_steps_is_refused() -> None:
-    with pytest.raises(UsageError, match="a plan of 0 steps does not exist"):
+    with pytest.raises(UsageError, match="the number of steps is at least 1"):
         StepPlan.default(384, 12, 0)
 
 

@@ -109,5 +109,6 @@ def test_the_error_for_a_missing_torchvision_names_the_extra() -> None:
 
 
 def test_a_plain_import_works_once_the_finder_is_installed(fake: Path) -> None:
-    code = "from stepsnet.optional import TorchvisionFinder\nTorchvisionFinder.install()\nassert 'torch' not in sys.modules\n"
+    code = "from stepsnet.optional import TorchvisionFinder\nTorchvisionFinder.install()\n"
+    code += "assert 'torch' not in sys.modules\n"
     assert answer(code + "import torchvision\nprint(torchvision.__name__)", fake) == "torchvision"

@@ -61,7 +61,11 @@ def test_training_moves_new_blocks_only_when_the_old_ones_are_frozen() -> None:
     model = deepen(tiny.llama(), "32x2", train="new").train()
     added = surgery_report(model).added
     assert added == ("model.layers.0", "model.layers.1")
-    assert {name.startswith(tuple(f"{block}." for block in added)) for name, p in model.named_parameters() if p.requires_grad} == {True}
+    assert {
+        name.startswith(tuple(f"{block}." for block in added))
+        for name, p in model.named_parameters()
+        if p.requires_grad
+    } == {True}
     before = {name: value.clone() for name, value in model.state_dict().items()}
     optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), 1e-2)
     x = tiny.tokens(12, 4)
@@ -83,7 +87,9 @@ def test_only_the_ends_of_branches_are_zeroed_and_all_of_them_learn_at_once() ->
     report = surgery_report(model)
     ends = ("model.layers.0.self_attn.o_proj.weight", "model.layers.0.mlp.down_proj.weight")
     assert report.with_gradient == ends
-    assert {name for name, p in model.model.layers[0].named_parameters() if not p.any()} == {name.removeprefix("model.layers.0.") for name in ends}
+    assert {name for name, p in model.model.layers[0].named_parameters() if not p.any()} == {
+        name.removeprefix("model.layers.0.") for name in ends
+    }
     assert (report.blocks_before, report.blocks_after, report.difference) == (4, 5, 0.0)
     assert report.params_after > report.params_before
     assert "max |Δ| = 0" in str(report)
@@ -123,7 +129,9 @@ def test_a_deepened_vit_keeps_its_features_by_block() -> None:
     assert [info["module"] for info in model.feature_info] == [f"blocks.{i}" for i in range(6)]
     undeepen(model)
     assert [info["module"] for info in model.feature_info] == [f"blocks.{i}" for i in range(4)]
-    assert [getattr(block.drop_path1, "drop_prob", 0) for block in model.blocks] == pytest.approx([0, 0.2 / 3, 0.4 / 3, 0.2])
+    assert [getattr(block.drop_path1, "drop_prob", 0) for block in model.blocks] == pytest.approx(
+        [0, 0.2 / 3, 0.4 / 3, 0.2]
+    )
 
 
 def test_a_model_of_our_own_is_deepened_by_a_function_that_makes_blocks() -> None:

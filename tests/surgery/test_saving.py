@@ -1,4 +1,5 @@
-"""Stepified and deepened models come back from disk with the same outputs, and loading executes nothing from the folder."""
+"""Stepified and deepened models come back from disk with the same outputs, and loading executes nothing from the
+folder."""
 
 from __future__ import annotations
 
@@ -18,7 +19,13 @@ from stepsnet.surgery.stepify import find_host
 from tests.surgery import tiny
 
 TIMM = ["vit_small_patch16_224", "swin_tiny_patch4_window7_224", "resnet50"]
-TRANSFORMERS = ["LlamaForCausalLM", "Gemma3ForCausalLM", "GPT2LMHeadModel", "SwinForImageClassification", "ConvNextForImageClassification"]
+TRANSFORMERS = [
+    "LlamaForCausalLM",
+    "Gemma3ForCausalLM",
+    "GPT2LMHeadModel",
+    "SwinForImageClassification",
+    "ConvNextForImageClassification",
+]
 CHANGES = ["stepify", "deepen"]
 
 
@@ -33,7 +40,11 @@ def changed(model: Any, change: str, **how: Any) -> Any:
 
 def outputs(model: Any, seed: int = 1) -> torch.Tensor:
     torch.manual_seed(seed)
-    x = torch.randn(2, 3, 32, 32) if getattr(model, "main_input_name", "pixel_values") == "pixel_values" else tiny.tokens()
+    x = (
+        torch.randn(2, 3, 32, 32)
+        if getattr(model, "main_input_name", "pixel_values") == "pixel_values"
+        else tiny.tokens()
+    )
     with torch.no_grad():
         out = model(x)
     return out if isinstance(out, torch.Tensor) else out.logits

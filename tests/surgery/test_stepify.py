@@ -1,4 +1,7 @@
-"""stepify on timm's ViT, transformers' Llama and a model of our own: Eq. 5 bit for bit, and everything around the blocks goes on working."""
+"""stepify on timm's ViT, transformers' Llama and a model of our own: Eq.
+
+5 bit for bit, and everything around the blocks goes on working.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +67,14 @@ def test_joins_act_at_the_first_block_of_a_step(join: str, plan: str) -> None:
     model = stepped_vit(plan, join=join)
     tiny.stir(model)
     net = native(copy.deepcopy(list(model.blocks)), plan, join=join).eval()
-    gains = [part.join for block in model.blocks for part in (*getattr(block, "stepsnet_before", ()), *getattr(block, "stepsnet_after", ()))]
-    net.joins.load_state_dict({f"{i}.{key}": value for i, join in enumerate(gains) for key, value in join.state_dict().items()})
+    gains = [
+        part.join
+        for block in model.blocks
+        for part in (*getattr(block, "stepsnet_before", ()), *getattr(block, "stepsnet_after", ()))
+    ]
+    net.joins.load_state_dict(
+        {f"{i}.{key}": value for i, join in enumerate(gains) for key, value in join.state_dict().items()}
+    )
     for block in net.modules():
         block._modules.pop("stepsnet_before", None)
         block._modules.pop("stepsnet_after", None)
@@ -229,17 +238,27 @@ def test_a_plan_that_does_not_run_leaves_the_model_as_it_was() -> None:
     ("make", "plan", "how", "message"),
     [
         (tiny.vit, "32x4, 48x4", {}, "ends at width 48, but VisionTransformer is 64 wide"),
-        (lambda: tiny.vit(mlp_ratio=2), tiny.VIT_PLAN, {}, r"other blocks than this model \(.*fc.*\); give the options of create_model"),
+        (
+            lambda: tiny.vit(mlp_ratio=2),
+            tiny.VIT_PLAN,
+            {},
+            r"other blocks than this model \(.*fc.*\); give the options of create_model",
+        ),
         (tiny.vit, "20x2, 64x2", {"heads": "keep_count", "join": "no"}, "there is no join 'no'"),
         (tiny.vit, "30x2, 64x2", {"heads": "keep_count"}, "4 heads do not divide width 30"),
         (tiny.vit, 2, {"heads": "many"}, "heads='many' is not known"),
-        (tiny.llama, "40x2, 64x2", {}, "multiples of 16 .*, got 40"),
-        (tiny.llama, 0, {}, "0 steps do not exist"),
+        (tiny.llama, "40x2, 64x2", {}, "multiples of 16 .*, not 40"),
+        (tiny.llama, 0, {}, "the number of steps is at least 1"),
         (tiny.llama, 5, {}, "5 steps of √2 do not fit into width 64"),
         (tiny.llama, "32x1, 64x1; 64x1", {}, "the network has 1 stage, the plan 2"),
         (tiny.llama, "64x2", {"blocks": "model.nothing"}, "LlamaForCausalLM has no module of that name"),
         (Own, 2, {}, "neither a model of timm.create_model nor of transformers; give make_block="),
-        (lambda: nn.Sequential(nn.Linear(2, 2)), 2, {"make_block": Block, "example": torch.zeros(1, 2)}, "name it with blocks="),
+        (
+            lambda: nn.Sequential(nn.Linear(2, 2)),
+            2,
+            {"make_block": Block, "example": torch.zeros(1, 2)},
+            "name it with blocks=",
+        ),
     ],
 )
 def test_bad_input_is_answered_in_one_sentence(make: Any, plan: Any, how: dict[str, Any], message: str) -> None:

@@ -29,7 +29,9 @@ def make(library: str, name: str) -> tuple[Any, dict[str, Any]]:
 
 
 def run(host: Any) -> Tensor:
-    out = host.runs(*(torch.randn_like(x) if x.is_floating_point() else torch.randint(3, 40, x.shape) for x in host.example))
+    out = host.runs(
+        *(torch.randn_like(x) if x.is_floating_point() else torch.randint(3, 40, x.shape) for x in host.example)
+    )
     return out if isinstance(out, Tensor) else out[0]
 
 
@@ -47,7 +49,9 @@ def test_stepified_models_run_and_every_block_learns(library: str, name: str) ->
     last, path = host.stages[-1], host.stages[-1].path
     narrow = support.narrow_width(host, len(host.stages) - 1)
     first: nn.Module = list(model.get_submodule(path))[last.start]
-    first.register_forward_hook(lambda _block, args, out: states.append((args[0], out[0] if isinstance(out, tuple) else out)))
+    first.register_forward_hook(
+        lambda _block, args, out: states.append((args[0], out[0] if isinstance(out, tuple) else out))
+    )
     found = run(host)
     assert found.isfinite().all()
     dim = last.channel_dim
@@ -56,14 +60,25 @@ def test_stepified_models_run_and_every_block_learns(library: str, name: str) ->
     assert torch.equal(before.narrow(dim, narrow, rest), after.narrow(dim, narrow, rest))
     assert not torch.equal(before.narrow(dim, 0, narrow), after.narrow(dim, 0, narrow))
     found.square().sum().backward()
-    blocks = [block for number in range(len(host.stages)) for block in list(model.get_submodule(host.stages[number].path))]
-    silent = [n for block in blocks for n, p in block.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
+    blocks = [
+        block for number in range(len(host.stages)) for block in list(model.get_submodule(host.stages[number].path))
+    ]
+    silent = [
+        n
+        for block in blocks
+        for n, p in block.named_parameters()
+        if p.requires_grad and (p.grad is None or not p.grad.any())
+    ]
     assert [name for name in silent if not name.endswith(EXPECTED_SILENT)] == []
 
 
 EXPECTED_SILENT = (
-    "k_proj.bias", "key.bias", "rel_pos.mlp.fc2.bias",  # a softmax does not see what is added to all its inputs
-    "experts.gate_up_proj", "experts.down_proj", "gate.weight",  # an expert that no token was sent to
+    "k_proj.bias",
+    "key.bias",
+    "rel_pos.mlp.fc2.bias",  # a softmax does not see what is added to all its inputs
+    "experts.gate_up_proj",
+    "experts.down_proj",
+    "gate.weight",  # an expert that no token was sent to
 )
 
 
@@ -99,7 +114,8 @@ def test_models_whose_positions_depend_on_the_heads_are_refused(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("library", "name"), [("transformers", "BertForMaskedLM"), ("transformers", "RobertaForMaskedLM"), ("timm", "repvit_m1")]
+    ("library", "name"),
+    [("transformers", "BertForMaskedLM"), ("transformers", "RobertaForMaskedLM"), ("timm", "repvit_m1")],
 )
 def test_blocks_that_cannot_be_the_identity_are_refused(library: str, name: str) -> None:
     model, how = make(library, name)

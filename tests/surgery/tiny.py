@@ -1,4 +1,5 @@
-"""Tiny models of other libraries with random weights: milliseconds for a forward pass, widths that several steps fit into."""
+"""Tiny models of other libraries with random weights: milliseconds for a forward pass, widths that several steps fit
+into."""
 
 from __future__ import annotations
 
@@ -20,8 +21,14 @@ VIT_PLAN = "32x4, 48x2, 64x2"
 
 def llama(**options: Any) -> Any:
     sizes = {
-        "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 128, "num_hidden_layers": 4,
-        "vocab_size": 40, "bos_token_id": 1, "eos_token_id": 2,
+        "hidden_size": 64,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "intermediate_size": 128,
+        "num_hidden_layers": 4,
+        "vocab_size": 40,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
     }
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**sizes, **options}))
 
