@@ -156,6 +156,7 @@ def test_checkpointed_stacks_pass_keyword_arguments_too() -> None:
 
     net = StepsNet.from_blocks(lambda _width, _index: Adding(), "1x2, 2x1")
     for stack in net.steps:
+        assert isinstance(stack, Stack)
         stack.grad_checkpointing = True
     assert net(torch.zeros(2, requires_grad=True), amount=1.0).tolist() == [3.0, 1.0]
 

@@ -45,7 +45,7 @@ def widths(model: Any) -> list[int]:
     ],
 )
 def test_new_blocks_stand_where_at_says(at: Any, expected: list[int]) -> None:
-    model = tiny.stir(tiny.llama()).eval()
+    model: Any = tiny.stir(tiny.llama()).eval()
     x = tiny.tokens()
     before = model(x).logits
     deepen(model, "32x4", at=at, verify=x)
@@ -117,7 +117,7 @@ def test_new_layers_take_the_kind_of_the_layer_they_stand_before() -> None:
     from stepsnet.surgery.support import TRANSFORMERS
 
     model = transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(**TRANSFORMERS["Gemma3ForCausalLM"][1]))
-    kinds = list(model.config.layer_types)
+    kinds = list(model.config.layer_types or ())
     assert kinds[5] == "full_attention"
     deepen(model, "32x2", at=[5, 6])
     assert model.config.layer_types == [*kinds[:5], kinds[5], kinds[5], kinds[6], kinds[6]]

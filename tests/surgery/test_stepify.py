@@ -162,7 +162,8 @@ def test_a_stepped_vit_compiles_whole_and_exports() -> None:
     with torch.no_grad():
         expected = model(x)
         torch.testing.assert_close(torch.compile(model, fullgraph=True, backend="aot_eager")(x), expected)
-        torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), expected)
+        exported: Any = torch.export.export(model, (x,)).module()
+        torch.testing.assert_close(exported(x), expected)
 
 
 def stepped_llama(plan: Any = tiny.LLAMA_PLAN, **how: Any) -> Any:
@@ -207,7 +208,8 @@ def test_llama_compiles_whole_and_exports() -> None:
     with torch.no_grad():
         expected = model(x).logits
         torch.testing.assert_close(torch.compile(model, fullgraph=True, backend="aot_eager")(x).logits, expected)
-        torch.testing.assert_close(torch.export.export(model, (x,), strict=False).module()(x).logits, expected)
+        exported: Any = torch.export.export(model, (x,), strict=False).module()
+        torch.testing.assert_close(exported(x).logits, expected)
 
 
 def test_llama_at_equal_cost() -> None:
@@ -217,7 +219,7 @@ def test_llama_at_equal_cost() -> None:
 
 
 def test_a_model_of_our_own_needs_a_function_that_makes_blocks() -> None:
-    model = stepify(Own(), "16x2, 32x3", make_block=lambda width, index: Block(width), example=torch.zeros(1, 5))
+    model: Any = stepify(Own(), "16x2, 32x3", make_block=lambda width, index: Block(width), example=torch.zeros(1, 5))
     assert [block.fc.in_features for block in model.body] == [16, 16, 32, 32, 32]
     assert model(torch.randn(2, 5)).shape == (2, 3)
     assert surgery_report(model).plan_before == "32x4"
