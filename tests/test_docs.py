@@ -22,17 +22,15 @@ ROWS = re.findall(r"`([a-z0-9_]+)` \| (\d+) / (\d+) \| ([\d.]+ [MG]) \| ([\d.]+ 
 
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCKS = [
-    pytest.param(code, id=f"{page.name}-{number}")
-    for page in PAGES
-    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
-]
+BLOCKS = {page: re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL) for page in PAGES}
 
 
-@pytest.mark.parametrize("code", BLOCKS)
-def test_python_blocks_run(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if blocks], ids=lambda page: page.name)
+def test_python_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "page.md", "exec"), {})
+    names: dict[str, object] = {}
+    for number, code in enumerate(BLOCKS[page]):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
