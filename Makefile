@@ -2,7 +2,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-SITE = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_paths()['purelib'])")
 
 .PHONY: setup demo test test-avx2 test-matrix lint bench chaos
 
@@ -58,5 +57,6 @@ $(INSTALLED): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --requirement requirements.lock
 	$(BIN)/python -m pip install --no-deps --no-build-isolation --editable .
-	echo 'import stepsnet.optional; stepsnet.optional.TorchvisionFinder.install()' > $(SITE)/stepsnet-torchvision.pth
+	echo 'import stepsnet.optional; stepsnet.optional.TorchvisionFinder.install()' > \
+	  $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/stepsnet-torchvision.pth
 	touch $@

@@ -21,12 +21,13 @@ from stepsnet.errors import UsageError, nearest
 COMMANDS: dict[str, tuple[str, ...]] = {
     "Start here": ("demo",),
     "Models": ("models", "info", "plan", "analyze", "doctor", "reproduce"),
+    "Other libraries": ("stepify", "deepen"),
     "Training": ("train", "resume", "eval", "predict", "runs"),
     "Language": ("prepare-text", "generate"),
     "Measurements": ("bench", "study"),
     "Deployment": ("export",),
 }
-SHARED = {"info": ("models", "Info"), "resume": ("train", "Resume")}
+SHARED = {"info": ("models", "Info"), "resume": ("train", "Resume"), "deepen": ("stepify", "Deepen")}
 """Commands that are a class in another command's module."""
 
 INTRODUCTION = """\

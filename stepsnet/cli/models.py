@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsnet.cli.console import format_cost, million, print_json, print_table
+from stepsnet.cli.resolve import is_stepped
 from stepsnet.errors import UsageError, nearest
 from stepsnet.report.table import Column, Table
 
@@ -62,7 +63,7 @@ step, narrow to wide; stages separated by ';'; or only a number of steps.
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("name", help="a name of `stepsnet models`")
+        add("name", help="a name of `stepsnet models`, or a folder of `stepsnet stepify` or `deepen`")
         add("--plan", help="another plan, or a number of steps")
         add("--img-size", type=int, help="count at this image size (default: the model's own)")
         joins = ("plain", "matched", "matched_grad", "gain", "gain_matched")
@@ -76,6 +77,12 @@ step, narrow to wide; stages separated by ';'; or only a number of steps.
         from stepsnet.macro import StepPlan
         from stepsnet.report.chart import stack_text
 
+        if is_stepped(Path(args.name)):
+            from stepsnet.surgery import load, surgery_report
+
+            report = surgery_report(load(args.name))
+            print(report.to_json() if args.json else report)
+            return 0
         asked = {"plan": args.plan, "img_size": args.img_size, "join": args.join, "macro": args.macro}
         figures = describe(args.name, **{key: value for key, value in asked.items() if value is not None})
         if args.json:

@@ -1,7 +1,7 @@
 """From an argument of the command line to a model or a run.
 
-A model is a registered name, the folder of a run, a saved file, timm:NAME or hf:FOLDER_OR_TYPE. A run is measured on
-its own validation data with its own loss, everything else on random inputs.
+A model is a registered name, the folder of a run or of `stepsnet stepify`, a saved file, timm:NAME or
+hf:FOLDER_OR_TYPE. A run is measured on its own validation data with its own loss, everything else on random inputs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Named:
     """What an argument names. `path` is the folder of a run, or a file of weights."""
 
     word: str
-    kind: Literal["registered", "run", "file", "foreign"]
+    kind: Literal["registered", "run", "file", "foreign", "stepped"]
     path: Path = Path()
 
 
@@ -38,6 +38,8 @@ def resolve(word: str) -> Named:
     path = Path(word).expanduser()
     if is_foreign(word):
         return Named(word, "foreign")
+    if is_stepped(path):
+        return Named(word, "stepped", path)
     if is_run(path):
         return Named(word, "run", path)
     if word in list_models():
@@ -69,7 +71,7 @@ def weights_file(word: str) -> Path | None:
     from stepsnet.runs.folder import WEIGHTS
 
     named = resolve(word)
-    if named.kind == "foreign":
+    if named.kind in ("foreign", "stepped"):
         raise UsageError(f"{word} is of another library; this command takes a registered name, a run or a saved file.")
     if named.kind == "run" and not (named.path / WEIGHTS).is_file():
         raise UsageError(f"The run {named.path} has no {WEIGHTS}: it is not finished.")
@@ -91,7 +93,29 @@ def load_with_inputs(word: str, seed: int = 0) -> Loaded:
     named = resolve(word)
     if named.kind == "foreign":
         return load_foreign(word, seed)
+    if named.kind == "stepped":
+        return _load_stepped(named.path)
     return load_run(named.path) if named.kind == "run" else _load_own(named, seed)
+
+
+def is_stepped(folder: Path) -> bool:
+    """Whether `stepsnet stepify` or `deepen` wrote this folder."""
+    config = folder / "config.json"  # of transformers; runs have a file of that name too
+    return (folder / "stepsnet.json").is_file() or (
+        config.is_file() and '"architectures"' in (text := config.read_text("utf-8")) and '"stepsnet"' in text
+    )
+
+
+def _load_stepped(folder: Path) -> Loaded:
+    from stepsnet.integrations.foreign import Loaded, inputs_for, random_images
+    from stepsnet.surgery.saving import load
+
+    model = load(folder)
+    if hasattr(model, "config"):
+        inputs, data = inputs_for(model, str(folder))
+        return Loaded(str(folder), model, inputs, "weights from its folder", data, trained=None)
+    x, data = random_images(*model.pretrained_cfg["input_size"])
+    return Loaded(str(folder), model, (x,), "weights from its folder", data, trained=None)
 
 
 def load_run(folder: Path) -> Loaded:

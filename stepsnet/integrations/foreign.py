@@ -110,7 +110,7 @@ def _transformers(what: str, seed: int) -> Loaded:
         config, cut = _configuration(library, what)
         model = library.AutoModel.from_config(config)
         weights, trained = f"default configuration, as initialised (seed {seed})", False
-    inputs, data = _inputs_for(model, what)
+    inputs, data = inputs_for(model, what)
     return Loaded(f"hf:{what}{cut}", model, inputs, weights, data, trained)
 
 
@@ -195,7 +195,7 @@ def _parameters(library: ModuleType, config: Any, kind: str) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _inputs_for(model: Any, what: str) -> tuple[tuple[Any, ...], str]:
+def inputs_for(model: Any, what: str) -> tuple[tuple[Any, ...], str]:
     config, needs = model.config, model.main_input_name
     _refuse_two_inputs(config, what)
     if needs == "input_ids":

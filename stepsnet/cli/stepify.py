@@ -1,0 +1,106 @@
+"""`stepsnet stepify MODEL` and `stepsnet deepen MODEL`: models of timm and transformers, written to a folder."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepsnet.cli.console import print_json, progress
+from stepsnet.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+SUMMARY = "give a model of timm or transformers steps: deeper at the same cost"
+DESCRIPTION = """\
+Replaces the blocks of a model by narrower blocks of the same class in several steps, and writes it to a folder. The new
+blocks are untrained. --plan is a number of steps at equal cost, or width x blocks for each step, narrow to wide.
+
+  stepsnet stepify timm:vit_small_patch16_224 --plan 3 --out stepped
+  stepsnet stepify timm:vit_tiny_patch16_224 --plan "96x12, 136x6, 192x6" --join matched --out stepped
+  stepsnet stepify hf:FOLDER --plan 2 --out stepped         a model that transformers saved
+  stepsnet doctor stepped                                   look at the result; analyze and info take it too
+
+`stepsnet plan MODEL` finds a plan for a budget. From Python: stepsnet.stepify, stepsnet.surgery.load(FOLDER)."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_shared(parser)
+    parser.add_argument("--plan", required=True, help="a number of steps, or a plan such as '192x12, 272x6, 384x6'")
+    parser.add_argument("--join", default="plain", help="plain (Eq. 5, default), matched or matched_grad")
+
+
+def run(args: argparse.Namespace) -> int:
+    from stepsnet.surgery import stepify
+
+    model = _load(args)
+    with progress(f"stepify {args.model}"):
+        stepify(model, args.plan, join=args.join, heads=args.heads, blocks=args.blocks)
+    return _write(model, args)
+
+
+class Deepen:
+    """`stepsnet deepen MODEL`."""
+
+    SUMMARY = "add blocks to a trained model of transformers or timm without changing its outputs"
+    DESCRIPTION = """\
+Adds residual blocks that start as the identity, verifies that the outputs are equal, and writes the model to a folder.
+Training continues from there.
+
+  stepsnet deepen hf:FOLDER --blocks-added 256x4 --out deeper             four blocks of width 256 in front
+  stepsnet deepen hf:FOLDER --blocks-added 512x4 --at every:4 --out deeper
+  stepsnet deepen timm:vit_tiny_patch16_224 --blocks-added 96x6 --out deeper
+
+From Python: stepsnet.deepen, stepsnet.freeze_old, stepsnet.undeepen, stepsnet.surgery.load(FOLDER)."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        _add_shared(parser)
+        parser.add_argument("--blocks-added", required=True, metavar="WIDTHxN", help="the new blocks, such as 256x4")
+        parser.add_argument("--at", default="front", help="front (default), every:N, or positions such as 0,3")
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        from stepsnet.surgery import deepen
+
+        model = _load(args)
+        at = [int(word) for word in args.at.split(",")] if args.at.replace(",", "").isdigit() else args.at
+        with progress(f"deepen {args.model}"):
+            deepen(model, args.blocks_added, at=at, heads=args.heads, blocks=args.blocks)
+        return _write(model, args)
+
+
+def _add_shared(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="timm:NAME, hf:FOLDER or hf:TYPE")
+    parser.add_argument("--out", required=True, type=Path, help="the folder to write; it must be new or empty")
+    parser.add_argument("--heads", default="keep_dim", choices=("keep_dim", "keep_count"), help="of attention")
+    parser.add_argument("--blocks", metavar="PATH", help="the module list of blocks, where it is not recognised")
+    parser.add_argument("--json", action="store_true", help="print the report as one object")
+
+
+def _load(args: argparse.Namespace) -> nn.Module:
+    from stepsnet.integrations.foreign import is_foreign, load_foreign
+
+    if not is_foreign(args.model):
+        how = "registered models take plan= in `stepsnet train` and create_model"
+        raise UsageError(f"'{args.model}' is not a model of another library: write timm:NAME or hf:FOLDER; {how}.")
+    if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
+        raise UsageError(f"{args.out} is not an empty folder; give another --out.")
+    return load_foreign(args.model).model
+
+
+def _write(model: nn.Module, args: argparse.Namespace) -> int:
+    import json
+
+    from stepsnet.surgery import surgery_report
+    from stepsnet.surgery.saving import save
+
+    report = surgery_report(model)
+    save(model, args.out)
+    if args.json:
+        print_json(json.loads(report.to_json()) | {"out": str(args.out)})
+    else:
+        print(f"{report}\nwritten to {args.out}")
+    return 0
