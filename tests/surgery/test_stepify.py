@@ -162,8 +162,8 @@ def test_a_stepped_vit_compiles_whole_and_exports() -> None:
     with torch.no_grad():
         expected = model(x)
         torch.testing.assert_close(torch.compile(model, fullgraph=True, backend="aot_eager")(x), expected)
-        exported: Any = torch.export.export(model, (x,)).module()
-        torch.testing.assert_close(exported(x), expected)
+        program: Any = torch.export.export(model, (x,))
+        torch.testing.assert_close(program.module()(x), expected)
 
 
 def stepped_llama(plan: Any = tiny.LLAMA_PLAN, **how: Any) -> Any:
@@ -208,8 +208,8 @@ def test_llama_compiles_whole_and_exports() -> None:
     with torch.no_grad():
         expected = model(x).logits
         torch.testing.assert_close(torch.compile(model, fullgraph=True, backend="aot_eager")(x).logits, expected)
-        exported: Any = torch.export.export(model, (x,), strict=False).module()
-        torch.testing.assert_close(exported(x).logits, expected)
+        program: Any = torch.export.export(model, (x,), strict=False)
+        torch.testing.assert_close(program.module()(x).logits, expected)
 
 
 def test_llama_at_equal_cost() -> None:
