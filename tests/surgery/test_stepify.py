@@ -161,7 +161,8 @@ def test_a_stepped_vit_compiles_whole_and_exports() -> None:
     x = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         expected = model(x)
-        torch.testing.assert_close(torch.compile(model, fullgraph=True, backend="aot_eager")(x), expected)
+        compiled: Any = torch.compile(model, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(x), expected)
         program: Any = torch.export.export(model, (x,))
         torch.testing.assert_close(program.module()(x), expected)
 
@@ -207,7 +208,8 @@ def test_llama_compiles_whole_and_exports() -> None:
     x = tiny.tokens()
     with torch.no_grad():
         expected = model(x).logits
-        torch.testing.assert_close(torch.compile(model, fullgraph=True, backend="aot_eager")(x).logits, expected)
+        compiled: Any = torch.compile(model, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(x).logits, expected)
         program: Any = torch.export.export(model, (x,), strict=False)
         torch.testing.assert_close(program.module()(x).logits, expected)
 
