@@ -21,7 +21,7 @@ SSE41 = ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default
 test-avx2: $(INSTALLED)
 	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(NUMERICAL)
 
-# The whole suite on every setting of docs/maintainers.md.
+# The whole suite on every setting of docs/reference/maintainers.md.
 test-matrix: $(INSTALLED)
 	$(BIN)/python -m pytest
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest

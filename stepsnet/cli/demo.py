@@ -15,7 +15,8 @@ SUMMARY = "compare deep networks of equal cost on a small data set; nothing to d
 DESCRIPTION = """\
 Trains three networks of equal depth, parameters and multiply-accumulates on scikit-learn's digits: a plain residual
 network, StepsNet (Eq. 5) and StepsNet with matched joins. Prints a table and writes report.html with loss curves and
-the shortcut ratio over depth. Takes a few minutes on 2 cores. docs/demo.md says how it was chosen and confirmed.
+the shortcut ratio over depth. Takes a few minutes on 2 cores.
+docs/results/demo.md says how it was chosen and confirmed.
 An interrupted demo continues with --out.
 
   stepsnet demo

@@ -36,7 +36,7 @@ class DownsamplingBlock(nn.Module):
 
     The 1×1 convolution of the shortcut has no stride of its own: the pooling in front of it takes every second pixel,
     which gives the same values. PyTorch's strided 1×1 convolution corrupts memory on some CPUs
-    (docs/upstream/pytorch-strided-1x1-conv.md).
+    (docs/reference/upstream/pytorch-strided-1x1-conv.md).
     """
 
     def __init__(self, in_chans: int, place: Place, stride: int, branch: Branch) -> None:

@@ -1,7 +1,7 @@
 """Convolutions of every width run forward and backward in both layouts without crashing the interpreter, on one thread.
 
-PyTorch's strided 1×1 convolution writes past its buffers (docs/upstream/pytorch-strided-1x1-conv.md). No model may
-reach it. Each case runs in a process of its own, because a corrupted heap kills the process.
+PyTorch's strided 1×1 convolution writes past its buffers (docs/reference/upstream). No model may reach it. Each
+case runs in a process of its own, because a corrupted heap kills the process.
 """
 
 from __future__ import annotations

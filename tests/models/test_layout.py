@@ -53,6 +53,6 @@ def test_weights_are_stored_contiguous(key: str) -> None:
 @pytest.mark.parametrize("options", [{}, {"bottleneck": True}], ids=["basic", "bottleneck"])
 @pytest.mark.parametrize("key", RESNETS)
 def test_no_1x1_convolution_has_a_stride(key: str, options: dict[str, bool]) -> None:
-    """PyTorch's strided 1×1 convolution corrupts memory on some CPUs (docs/upstream/pytorch-strided-1x1-conv.md)."""
+    """PyTorch's strided 1×1 convolution corrupts memory on some CPUs: docs/reference/upstream."""
     convolutions = [module for module in variant(key, **options).modules() if isinstance(module, nn.Conv2d)]
     assert all(conv.stride == (1, 1) for conv in convolutions if conv.kernel_size == (1, 1))

@@ -24,7 +24,7 @@ class Limits:
     gamma: float = 0.2
     """Median γ over depth; below, the shortcut counts as degraded. The paper's 122-layer DeiT, which trains well, has a
     mean of 0.5 (Sec. 3.1). In our runs of 48 blocks, networks with a median of 0.05 to 0.18 learned less than others of
-    equal cost with 0.6 and more (docs/demo.md, docs/results_language.md)."""
+    equal cost with 0.6 and more (docs/results/demo.md, docs/results/language.md)."""
     gamma_severe: float = 0.05
     """Less than 5 % of the normalised state is the input, as in the residual network whose 48 blocks gained nothing."""
     shallow: int = 16
@@ -46,7 +46,7 @@ class Limits:
     slice: float = 0.1
     """RMS of the new channels over that of the channels they join. The next norm divides both by their common
     deviation, so the new channels enter the step ten times weaker (Eq. 2 at the join); or, above 10, the earlier steps
-    do. In the runs of docs/results_language.md, seed 0, plain joins reach 0.08 at 12 blocks and 0.006 at 48, where they
+    do. In the runs of docs/results/language.md, seed 0, plain joins reach 0.08 at 12 blocks and 0.006 at 48, where they
     learned least."""
     slice_severe: float = 0.03
     rank: float = 2.0

@@ -1,4 +1,4 @@
-"""Measures every figure of docs/performance.md and writes it into the page.
+"""Measures every figure of docs/results/performance.md and writes it into the page.
 
     python -m stepsnet.research.bench.performance run FOLDER [--only 'timm_*'] [--prefix "nice -n -5"]
     python -m stepsnet.research.bench.performance write FOLDER
@@ -32,8 +32,8 @@ from stepsnet.research.bench.checks import BUILD_SECONDS
 from stepsnet.research.bench.timing import describe_machine
 
 ROOT = Path(__file__).parents[3]
-PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "performance" / "tables.md")
-FIGURES = ROOT / "docs" / "performance"
+FIGURES = ROOT / "docs" / "results" / "performance"
+PAGES = (FIGURES.with_suffix(".md"), FIGURES / "tables.md")
 CHECKS = "python -m stepsnet.research.bench.checks"
 SPEED, BOTH, TRAINING = "stepsnet bench speed", "--mode inference training", "--mode training"
 EXPORTED = "deit_tiny steps_deit_tiny swin_tiny steps_swin_tiny"

@@ -1,7 +1,7 @@
 """The demo: a study of three deep networks of equal depth, parameters and MACs, on data that needs no download.
 
 `stepsnet demo` runs it under one seed, `stepsnet study demo` under the seeds of the confirmation. The setting was
-chosen on seeds 0 and 1 and confirmed once on seeds 5 to 9; docs/demo.md lists all trials.
+chosen on seeds 0 and 1 and confirmed once on seeds 5 to 9; docs/results/demo.md lists all trials.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REMARKS = (
      "block; channels that wait for later steps count."),
     ("What it does not show: that any of them is a good classifier of digits, that the gap remains with longer "
      "training or other settings (with patches of 4×4 it nearly vanishes), or anything about large images and large "
-     "models. docs/demo.md lists all trials."),
+     "models. docs/results/demo.md lists all trials."),
 )
 
 

@@ -80,7 +80,7 @@ def object_folder() -> TrainConfig:
     most models).
     Time: 50 epochs of your images. A narrow detector (detect.channels=64 detect.hidden=256 detect.rois=64) with small
     images (data.img_size=256) trains on a CPU.
-    Expected: docs/results_dense.md has this recipe on nuclei and on blood cells.
+    Expected: docs/results/dense.md has this recipe on nuclei and on blood cells.
     """
     return TrainConfig(
         task="detection",
@@ -142,7 +142,7 @@ def mask_folder() -> TrainConfig:
     mask value of each class, data.void_values the values that are ignored.
     Time: 50 epochs of your images. A narrow head (segment.channels=64 segment.auxiliary_channels=32) with small images
     (data.img_size=128) trains on a CPU.
-    Expected: docs/results_dense.md has this recipe on pets.
+    Expected: docs/results/dense.md has this recipe on pets.
     """
     return TrainConfig(
         task="segmentation",

@@ -1,4 +1,4 @@
-"""The tests of transformers' ModelTesterMixin under their names; docs/language.md lists those that do not apply."""
+"""The tests of transformers' ModelTesterMixin under their names; docs/how-to/language.md lists those left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests of transformers' GenerationTesterMixin under their names; docs/language.md lists those that do not
+"""The tests of transformers' GenerationTesterMixin under their names; docs/how-to/language.md lists those that do not
 apply."""
 
 from __future__ import annotations

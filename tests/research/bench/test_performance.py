@@ -1,4 +1,4 @@
-"""The pages of docs/performance.md and the program that fills them agree."""
+"""The pages of docs/results/performance.md and the program that fills them agree."""
 
 from __future__ import annotations
 
