@@ -149,6 +149,12 @@ register(Transformer, "transformer_63m", embed_dim=512, depth=12)
 register(Transformer, "steps_transformer_30m", embed_dim=384, depth=6, plan="192x6, 272x3, 384x3")
 register(Transformer, "steps_transformer_44m", embed_dim=512, depth=6, plan="256x6, 368x3, 512x3")
 register(Transformer, "steps_transformer_63m", embed_dim=512, depth=12, plan="256x12, 368x6, 512x6")
+# Small enough to ship trained (stepsnet/pretrained): byte-level, 0.7 M parameters.
+register(Transformer, "transformer_mini", embed_dim=96, depth=6, vocab_size=256, seq_len=128)
+register(
+    Transformer, "steps_transformer_mini", embed_dim=96, depth=6, plan="48x6, 64x3, 96x3", join="matched",
+    vocab_size=256, seq_len=128,
+)  # fmt: skip
 register(Transformer, "test_transformer", embed_dim=32, depth=4, vocab_size=256, seq_len=32)
 register(
     Transformer, "test_steps_transformer", embed_dim=32, depth=4, plan="16x4, 24x2, 32x2", vocab_size=256, seq_len=32

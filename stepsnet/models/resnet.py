@@ -159,6 +159,13 @@ register(
 STEPS_34 = "64x2; 128x3; 64x6, 90x3, 128x3, 181x3, 256x2; 64x2, 90x1, 128x1, 181x1, 256x1, 362x1, 512x1"
 register(ResNet, "steps_resnet34", depths=(2, 3, 5, 2), plan=STEPS_34)
 register(ResNet, "steps_resnet50", depths=(2, 3, 5, 2), bottleneck=True, plan=STEPS_34)
+# ResNet-18 of 16 channels for images of 64×64, small enough to ship trained (stepsnet/pretrained): 0.7 M parameters.
+MINI = {"depths": (1, 1, 1, 1), "embed_dim": 16, "img_size": 64, "num_classes": 10}
+register(ResNet, "resnet_mini", **MINI)
+register(
+    ResNet, "steps_resnet_mini", **MINI,
+    plan="16x1; 32x1; 16x2, 24x1, 32x1, 48x1, 64x0; 16x2, 24x1, 32x1, 48x1, 64x1, 88x1, 128x0",
+)  # fmt: skip
 TINY = {"depths": (1, 1, 1, 1), "embed_dim": 8, "img_size": 32, "num_classes": 10}
 register(ResNet, "test_resnet", **TINY)
 register(ResNet, "test_steps_resnet", **TINY, plan="8x1; 16x1; 16x2, 24x1, 32x0; 32x2, 48x1, 64x0")
