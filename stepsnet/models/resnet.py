@@ -159,8 +159,8 @@ register(
 STEPS_34 = "64x2; 128x3; 64x6, 90x3, 128x3, 181x3, 256x2; 64x2, 90x1, 128x1, 181x1, 256x1, 362x1, 512x1"
 register(ResNet, "steps_resnet34", depths=(2, 3, 5, 2), plan=STEPS_34)
 register(ResNet, "steps_resnet50", depths=(2, 3, 5, 2), bottleneck=True, plan=STEPS_34)
-# ResNet-18 of 16 channels for images of 64×64, small enough to ship trained (stepsnet/pretrained): 0.7 M parameters.
-MINI = {"depths": (1, 1, 1, 1), "embed_dim": 16, "img_size": 64, "num_classes": 10}
+# ResNet-18 of 16 channels for images of 32×32, small enough to ship trained (stepsnet/pretrained): 0.7 M parameters.
+MINI = {"depths": (1, 1, 1, 1), "embed_dim": 16, "img_size": 32, "num_classes": 10}
 register(ResNet, "resnet_mini", **MINI)
 register(
     ResNet, "steps_resnet_mini", **MINI,
