@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stepsnet import analysis
     from stepsnet.errors import UsageError
+    from stepsnet.integrations.pretrained import load_pretrained
     from stepsnet.macro import ReverseStepsNet, StepPlan, StepsNet
-    from stepsnet.models import compile_blocks, cost_of, create_model, fold, list_models, load_model, save_model
+    from stepsnet.models import compile_blocks, cost_of, create_model, fold, freeze, list_models, load_model, save_model
     from stepsnet.surgery import deepen, freeze_old, stepify, surgery_report, undeepen
     from stepsnet.surgery.planning import plan
 
@@ -30,9 +31,11 @@ __all__ = [
     "create_model",
     "deepen",
     "fold",
+    "freeze",
     "freeze_old",
     "list_models",
     "load_model",
+    "load_pretrained",
     "plan",
     "save_model",
     "stepify",
@@ -52,8 +55,10 @@ _HOMES = {
     "deepen": "stepsnet.surgery",
     "freeze_old": "stepsnet.surgery",
     "fold": "stepsnet.models",
+    "freeze": "stepsnet.models",
     "list_models": "stepsnet.models",
     "load_model": "stepsnet.models",
+    "load_pretrained": "stepsnet.integrations.pretrained",
     "plan": "stepsnet.surgery.planning",
     "save_model": "stepsnet.models",
     "stepify": "stepsnet.surgery",

@@ -40,7 +40,7 @@ holds everything about the run. Ctrl-C saves a checkpoint and stops; `stepsnet r
 Recipes:
 {list_recipes()}
 
-Common keys: model plan join seed iters|epochs batch_size lr out workers parallel data.root checkpoint.every.
+Common keys: model plan join weights seed iters|epochs batch_size lr out workers parallel data.root checkpoint.every.
 --keys explains all keys, --dry-run shows their values for a run.
 
   stepsnet train digits
@@ -48,6 +48,7 @@ Common keys: model plan join seed iters|epochs batch_size lr out workers paralle
   stepsnet train digits --keys               the keys of one recipe and its values
   stepsnet train digits model=deit_tiny plan=3 join=matched epochs=5 out=runs/first
   stepsnet train cifar10 data.root=cifar10.npz model=steps_resnet18 --dry-run
+  stepsnet train image_folder data.root=DIR weights=runs/first freeze=stem optim.layer_decay=0.75   fine-tune
   torchrun --nproc-per-node 8 -m stepsnet train imagenet_deit data.root=DIR model=steps_deit_small parallel=ddp"""
 
 
@@ -69,12 +70,11 @@ def run(args: argparse.Namespace) -> int:
         else:
             print(f"Recipes (stepsnet train RECIPE key=value …):\n{list_recipes()}")
         return 0
-    from stepsnet.train.build import preview
-    from stepsnet.train.config import customise
+    from stepsnet.train.build import configure, preview
     from stepsnet.train.recipes import get_recipe
     from stepsnet.train.trainer import train
 
-    config = customise(get_recipe(args.recipe), args.words)
+    config = configure(get_recipe(args.recipe), args.words)
     if args.dry_run:
         found = preview(config)
         print_json(found) if args.json else _print_preview(found)
@@ -130,6 +130,8 @@ def _print_preview(found: dict[str, Any]) -> None:
         f"\nmodel   {model['name']}, plan {model['plan']}: {model['blocks']} blocks, {model['layers']} layers, "
         f"{million(model['params'])} parameters, {million(model['macs'])} MACs per input"
     )
+    if "start" in found:
+        print(f"start   {found['start']}")
     print("data    " + ", ".join(f"{key} {value}" for key, value in found["data"].items()))
     per_epoch = f"{steps['per_epoch']:,} per epoch"
     print(f"steps   {steps['total']:,} in all, {per_epoch}; peak learning rate {steps['peak_lr']:.3g}")
@@ -181,6 +183,8 @@ class Progress:
         trainer.through = self._count_batches
         if trainer.processes.precision(trainer.config.precision) != trainer.config.precision:
             say(NO_BF16)
+        if trainer.model.started:
+            say(str(trainer.model.started))
         if trainer.extended_from is not None:
             say(_describe_extension(trainer))
         self._bar = Bar(f"{trainer.out}: step", trainer.total_steps, "", done=trainer.step)

@@ -5,23 +5,20 @@ Importing this module also makes timm importable beside a CPU build of torch.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from stepsnet.blocks.attention import Attention
 from stepsnet.errors import UsageError
+from stepsnet.integrations.names import COMPUTED, OUR_NAMES
 from stepsnet.models import Model, VisionModel, resnet, swin
 from stepsnet.models.files import put_weights
 from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision
 
 import_torchvision()
-
-COMPUTED = ("relative_position_index", "attn_mask")
-"""Tables in older checkpoints of timm's Swin; ours are computed when needed."""
 
 
 def load_timm_weights(model: Model, state_dict: Mapping[str, Tensor]) -> None:
@@ -64,44 +61,6 @@ def timm_twin(model: Model) -> nn.Module:
     twin = _MAKERS[model.family](model)
     twin.load_state_dict(_their_weights(model, twin))
     return twin
-
-
-def _resnet_key(key: str) -> str:
-    key = re.sub(r"^conv1\.", "stem.conv.", key)
-    key = re.sub(r"^bn1\.", "stem.bn.", key)
-    key = re.sub(r"^fc\.", "head.", key)
-    key = key.replace(".downsample.0.", ".shortcut.conv.").replace(".downsample.1.", ".shortcut.bn.")
-
-    def rename(found: re.Match[str]) -> str:
-        """The first block of a timm layer is the opening of our stage; the others are the blocks of its plan."""
-        stage, block, part = int(found[1]) - 1, int(found[2]), found[3]
-        if block:
-            return f"stages.{stage}.net.steps.0.blocks.{block - 1}.conv.branch.{part}"
-        return f"stages.{stage}.opening.{part if part == 'shortcut' else 'branch.' + part}"
-
-    return re.sub(r"^layer(\d+)\.(\d+)\.(\w+)", rename, key)
-
-
-def _deit_key(key: str) -> str:
-    return _transformer_key(re.sub(r"^blocks\.", "net.steps.0.blocks.", key))
-
-
-def _swin_key(key: str) -> str:
-    key = re.sub(r"^layers\.(\d+)\.blocks\.", r"stages.\1.net.steps.0.blocks.", key)
-    key = re.sub(r"^layers\.(\d+)\.downsample\.", r"stages.\1.merging.", key)
-    key = re.sub(r"^head\.fc\.", "head.", key)
-    return _transformer_key(key.replace(".relative_position_bias_table", ".bias_table"))
-
-
-def _transformer_key(key: str) -> str:
-    """Inside a block: timm has norm1, attn, norm2, mlp; we have two residual parts with norm and branch."""
-    key = re.sub(r"(blocks\.\d+)\.(attn|mlp)\.", r"\1.\2.branch.", key)
-    return re.sub(
-        r"(blocks\.\d+)\.norm([12])\.", lambda found: f"{found[1]}.{'attn' if found[2] == '1' else 'mlp'}.norm.", key
-    )
-
-
-OUR_NAMES: dict[str, Callable[[str], str]] = {"resnet": _resnet_key, "deit": _deit_key, "swin": _swin_key}
 
 
 def _make_deit(model: Any) -> nn.Module:

@@ -3,7 +3,7 @@
 from stepsnet.models import deit, language, resnet, swin, swin_plus
 from stepsnet.models.design import Design
 from stepsnet.models.files import load_weights, save_model
-from stepsnet.models.model import Model, layer_ids
+from stepsnet.models.model import Model, freeze, frozen_modules, layer_ids
 from stepsnet.models.optimise import compile_blocks, fold
 from stepsnet.models.registry import ModelOptions, Variant, cost_of, create_model, get_variant, list_models, load_model
 from stepsnet.models.vision import FeatureBackbone, VisionModel
@@ -20,6 +20,8 @@ __all__ = [
     "create_model",
     "deit",
     "fold",
+    "freeze",
+    "frozen_modules",
     "get_variant",
     "language",
     "layer_ids",

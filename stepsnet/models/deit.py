@@ -25,6 +25,14 @@ def heads_of(width: int) -> int:
     return heads_for(width, HEAD_DIM)
 
 
+def resize_positions(positions: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """Positions of a class token and of a grid of patches, (1, 1 + H·W, C), interpolated for another grid."""
+    token, patches = positions.float().split((1, old[0] * old[1]), dim=1)
+    patches = patches.view(1, *old, -1).permute(0, 3, 1, 2)
+    patches = F.interpolate(patches, new, mode="bicubic", antialias=True)
+    return torch.cat((token, patches.permute(0, 2, 3, 1).flatten(1, 2)), dim=1).to(positions.dtype)
+
+
 class Block(nn.Module):
     """Attention, then an MLP of ratio 4. Both are residual branches with a layer norm first."""
 
@@ -89,10 +97,7 @@ class DeiT(VisionModel):
         """The learned positions, interpolated for a grid of another size than the model's own."""
         if grid == self.grid:
             return self.pos_embed
-        token, patches = self.pos_embed.float().split((1, self.grid[0] * self.grid[1]), dim=1)
-        patches = patches.view(1, *self.grid, -1).permute(0, 3, 1, 2)
-        patches = F.interpolate(patches, grid, mode="bicubic", antialias=True)
-        return torch.cat((token, patches.permute(0, 2, 3, 1).flatten(1, 2)), dim=1).to(self.pos_embed.dtype)
+        return resize_positions(self.pos_embed, self.grid, grid)
 
     def intermediates(self, x: Tensor, indices: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
         x = self.patch_embed(x)

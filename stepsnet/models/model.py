@@ -28,6 +28,8 @@ class Model(nn.Module, ABC):
     plans: tuple[StepPlan, ...]
     input_size: tuple[int, ...]
     num_features: int
+    started: object | None = None
+    """What `load_pretrained` did before training: `str()` is a sentence."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,3 +151,30 @@ def layer_ids(model: Model) -> dict[str, int]:
         else:
             ids[name] = layer + 1 if name.startswith(("norm.", "head.")) else reached + 1
     return ids
+
+
+def freeze(model: Model, part: str) -> list[str]:
+    """Freeze the weights of a part, counted from the input, and return their names.
+
+    `part` is "stem", "stage1", "stage2" … (the stem and the stages up to it), "body" (all but the head) or a number of
+    blocks. Frozen modules belong in evaluation mode in training: see `frozen_modules`.
+    """
+    counts = [sum(len(stack.blocks) for stack in net.modules() if isinstance(stack, Stack)) for net in model.nets()]
+    ends = {"stem": 0, **{f"stage{number}": sum(counts[:number]) for number in range(1, len(counts) + 1)}}
+    if part.isdecimal() and int(part) <= sum(counts):
+        ends[part] = int(part)
+    if part not in (*ends, "body"):
+        known = f"stem, {', '.join(name for name in ends if name != 'stem')}, body, or up to {sum(counts)} blocks"
+        raise UsageError(f"freeze is {part!r}, but must be {known}.")
+    layers = layer_ids(model)
+    names = [name for name, layer in layers.items()
+             if (not name.startswith("head.") if part == "body" else layer <= ends[part])]  # fmt: skip
+    for name in names:
+        model.get_parameter(name).requires_grad_(False)
+    return names
+
+
+def frozen_modules(model: nn.Module) -> list[nn.Module]:
+    """Modules without a weight that learns. Their batch norms must not learn either, and need no stochastic depth."""
+    owners = [module for module in model.modules() if any(True for _ in module.parameters())]
+    return [module for module in owners if not any(parameter.requires_grad for parameter in module.parameters())]

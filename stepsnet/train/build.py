@@ -1,8 +1,10 @@
-"""From a configuration to its task and its model."""
+"""From a recipe and `key=value` words to a configuration, and from a configuration to its task and its model."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,31 @@ from torch import Tensor
 
 from stepsnet.cost import Cost, count_params
 from stepsnet.errors import UsageError
-from stepsnet.models import FeatureBackbone, Model, VisionModel, create_model, get_variant, load_model, load_weights
+from stepsnet.integrations.pretrained import match_weights, options_of
+from stepsnet.models import FeatureBackbone, Model, VisionModel, create_model, freeze, get_variant, load_weights
 from stepsnet.models.files import read_header
-from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA
 from stepsnet.tasks import make_task
 from stepsnet.tasks.base import DenseTask, Task
-from stepsnet.train.config import TrainConfig
+from stepsnet.train.config import TrainConfig, customise
 from stepsnet.train.distributed import Processes
 from stepsnet.train.loader import BatchKeys
 from stepsnet.train.typed import to_dict
+
+
+NOT_OF_THE_MODEL = ("model", "plan", "join", "macro", "num_classes", "img_size", "in_chans", "drop_path_rate",
+                    "vocab_size", "seq_len", "task", "facts")  # fmt: skip
+"""Options in a weights file that are keys of their own, or that follow from the data."""
+
+
+def configure(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
+    """`config` changed by `key=value` words. Without `model=`, `weights=` of a run or file also sets the model."""
+    config = customise(config, words)
+    given = {word.partition("=")[0] for word in words}
+    if not config.weights or "model" in given or (options := options_of(config.weights)) is None:
+        return config
+    kept = {key: options[key] for key in ("model", "plan", "join", "macro") if key in options and key not in given}
+    arguments = {key: value for key, value in options.items() if key not in NOT_OF_THE_MODEL}
+    return dataclasses.replace(config, **kept, model_args=arguments | config.model_args)
 
 
 def task_of(config: TrainConfig) -> Task:
@@ -29,7 +47,10 @@ def task_of(config: TrainConfig) -> Task:
 
 
 def model_of(config: TrainConfig, task: Task, device: str | None = None, *, pretrained: bool = True) -> Model:
-    """The model of a configuration and its data. Without `pretrained`, `backbone.weights` are not loaded."""
+    """The model of a configuration and its data. Without `pretrained`, no other weights are loaded into it.
+
+    On the meta device nothing is loaded, but `model.started` says what would be.
+    """
     options: dict[str, Any] = {"plan": config.plan, "join": config.join, "macro": config.macro}
     options |= {"drop_path_rate": config.drop_path} | task.model_kwargs() | config.model_args
     takes_images = issubclass(get_variant(config.model).family, VisionModel)
@@ -40,11 +61,33 @@ def model_of(config: TrainConfig, task: Task, device: str | None = None, *, pret
         model: Model = _dense_model(config, task, options, device, pretrained=pretrained)
     else:
         model = create_model(config.model, device=device, **options)
+        if config.weights and pretrained:
+            _refuse_another_vocabulary(config, task)
+            _start(model, config.weights)
     if not isinstance(model, Model):
         raise UsageError(f"{config.model} with model_args {config.model_args} is a backbone without a head, "
                          "which cannot be trained alone.")
     model.set_grad_checkpointing(config.grad_checkpointing)
+    if config.freeze:
+        freeze(model, config.freeze)
     return model
+
+
+def _start(model: Model, source: str) -> None:
+    weights, model.started = match_weights(model, source)
+    if not any(tensor.is_meta for tensor in model.state_dict().values()):
+        model.load_state_dict(model.state_dict() | weights)
+
+
+def _refuse_another_vocabulary(config: TrainConfig, task: Task) -> None:
+    """A language model knows the meaning of its own tokens only."""
+    from stepsnet.data.text.trained import vocabulary_of
+
+    own = getattr(task, "vocabulary", None)
+    if own is not None and (path := Path(config.weights).expanduser()).exists():
+        if vocabulary_of(path).identity != own.identity:
+            raise UsageError(f"weights={config.weights} was trained with another tokenizer than that of the data; "
+                             "prepare the data with `stepsnet prepare-text --tokenizer`.")
 
 
 def preview(config: TrainConfig) -> dict[str, Any]:
@@ -56,7 +99,8 @@ def preview(config: TrainConfig) -> dict[str, Any]:
     steps = {"total": config.total_steps(per_epoch), "per_epoch": per_epoch, "peak_lr": config.peak_lr}
     costs = {"plan": model.plan, "blocks": cost.blocks, "layers": cost.layers, "params": cost.params, "macs": cost.macs}
     named = {"name": config.model, **costs}
-    return {"config": to_dict(config), "model": named, "data": task.describe(), "steps": steps}
+    start = {"start": str(model.started)} if model.started else {}
+    return {"config": to_dict(config), "model": named, **start, "data": task.describe(), "steps": steps}
 
 
 class DenseModel(Model):
@@ -103,25 +147,16 @@ def _dense_model(
     """The model of a dense task, with a new backbone or, with `pretrained`, the one of `backbone.weights`."""
     from stepsnet.dense.maps import deepest_of_each_resolution
 
-    weights = config.backbone.weights if pretrained and device is None else ""
-    model: Model
-    if weights:
-        model = load_model(_weights_file(weights), drop_path_rate=config.drop_path)
-        name, plan = model.default_cfg["architecture"], model.plan
-        if name != config.model:
-            raise UsageError(f"backbone.weights={weights} is a {name}, not a {config.model}; "
-                             f"give model={name} or other weights.")
-        wanted = create_model(config.model, device="meta", **options).plan
-        if wanted != plan:
-            raise UsageError(f"backbone.weights={weights} has the plan '{plan}', but the run '{wanted}'; "
-                             f"give plan='{plan}'.")
-    else:
-        model = create_model(config.model, device=device, **options)
+    model = create_model(config.model, device=device, **options)
+    weights, frozen = config.backbone.weights, config.backbone.frozen_norm
+    if weights and pretrained:
+        _start(model, weights)
     assert isinstance(model, VisionModel)
     backbone = FeatureBackbone(model, deepest_of_each_resolution(model.feature_info.reduction()))
-    frozen = config.backbone.frozen_norm
     with torch.device(device or torch.get_default_device()):
-        return DenseModel(backbone, task, frozen_norm=bool(config.backbone.weights) if frozen is None else frozen)
+        whole = DenseModel(backbone, task, frozen_norm=bool(weights) if frozen is None else frozen)
+    whole.started = model.started
+    return whole
 
 
 def load_dense_weights(model: Model, task: DenseTask, weights: Path) -> None:
@@ -140,14 +175,3 @@ def read_facts(weights: Path) -> dict[str, Any]:
     if not isinstance(facts, dict):
         raise UsageError(f"{weights} does not name its classes.")
     return facts
-
-
-def _weights_file(given: str) -> Path:
-    """The file, or the weights in the run folder: averaged ones first."""
-    path = Path(given).expanduser()
-    if not path.is_dir():
-        return path
-    for name in (WEIGHTS_EMA, WEIGHTS):
-        if (path / name).is_file():
-            return path / name
-    raise UsageError(f"backbone.weights={given} is a folder without {WEIGHTS}; is the run finished?")

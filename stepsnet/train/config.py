@@ -23,7 +23,8 @@ _DENSE = ("detection", "segmentation")
 _IMAGES = ("classification", *_DENSE)
 _LABELS = ("classification", "language")
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
-    "backbone": _DENSE, "detect": ("detection",), "segment": ("segmentation",), "smoothing": _LABELS,
+    "weights": _LABELS, "freeze": _LABELS, "smoothing": _LABELS, "backbone": _DENSE, "detect": ("detection",),
+    "segment": ("segmentation",),
     "augment": ("classification",), "augment.flip": _IMAGES, "augment.color_jitter": _IMAGES, "augment.scale": _DENSE,
     "augment.short_side": ("detection",), "data.img_size": _IMAGES, "data.crop_pct": ("classification",),
     "data.max_size": _DENSE, "data.annotations": ("detection",), "data.valid_annotations": ("detection",),
@@ -110,7 +111,7 @@ class BackboneConfig:
     """The `backbone.*` keys, for detection and segmentation."""
 
     weights: str = ""
-    """Classification weights to start from: a run folder or a weights file; empty: from scratch."""
+    """Classification weights to start from: a run, a safetensors file, timm:NAME or hf:FOLDER; empty: from scratch."""
     frozen_norm: bool | None = None
     """Whether the backbone's batch norms keep their statistics; none: if `weights` are given."""
 
@@ -166,6 +167,12 @@ class TrainConfig:
     """Narrow to wide (steps, Eq. 5) or wide to narrow (reverse, Eq. 6)."""
     model_args: dict[str, Any] = field(default_factory=dict)
     """Further arguments of `create_model`, for example `model_args.embed_dim=64`."""
+    weights: str = ""
+    """What to start from: a run, a safetensors file, timm:NAME or hf:FOLDER; empty: from scratch. For another number
+    of classes the head is new. Without `model=`, a run or file of stepsnet also sets model, plan and join."""
+    freeze: str = ""
+    """The part that keeps its weights, from the input on: stem, stage1, stage2 …, body (all but the head), or a number
+    of blocks; empty: nothing."""
     seed: int = 0
     """Of initial weights, order of the data, augmentation and dropout."""
     iters: int | None = None
@@ -221,6 +228,8 @@ class TrainConfig:
         for key in ("workers", "nonfinite_limit", "seed"):
             if getattr(self, key) < 0:
                 raise UsageError(f"{key} is {getattr(self, key)}, but cannot be negative.")
+        if self.freeze and not self.weights:
+            raise UsageError(f"freeze={self.freeze} would keep random weights; give weights to start from.")
         if self.seed >= 1 << 64:
             raise UsageError(f"seed is {self.seed}, but must fit into 64 bits.")
         if not 0 <= self.drop_path < 1:

@@ -17,13 +17,13 @@ from torch import Tensor
 from stepsnet.data.rng import mix
 from stepsnet.errors import RunFailed, UsageError
 from stepsnet.files import explain_full_disk, finite, replace_file, write_json
-from stepsnet.models import compile_blocks, layer_ids, save_model
+from stepsnet.models import compile_blocks, frozen_modules, layer_ids, save_model
 from stepsnet.runs import folder as runs
 from stepsnet.tasks.base import Batch, Task
 from stepsnet.tasks.classification import Classification
 from stepsnet.train.build import model_of, task_of
 from stepsnet.train.callbacks import AnyCallback
-from stepsnet.train.checkpoint import Checkpoints, Weights
+from stepsnet.train.checkpoint import Checkpoints, Weights, latest
 from stepsnet.train.config import MACHINE_KEYS, TrainConfig, customise_resumed, read_config
 from stepsnet.train.distributed import (
     Processes,
@@ -88,7 +88,8 @@ def resume(
     length = () if done is None else ("iters", "epochs")
     config = customise_resumed(config, words, (*MACHINE_KEYS, *length))
     with join_processes(config.parallel, config.device) as processes:
-        trainer = Trainer(config, callbacks, task=task, processes=processes)
+        fresh = latest(folder / runs.CHECKPOINTS) is None
+        trainer = Trainer(config, callbacks, task=task, processes=processes, pretrained=fresh)
         trainer.extended_from = done
         if done is not None and trainer.total_steps <= done:
             raise UsageError(f"{folder} has finished after {done} steps; {trainer.total_steps} steps do not extend it.")
@@ -110,8 +111,9 @@ class Trainer:
 
     def __init__(
         self, config: TrainConfig, callbacks: Sequence[AnyCallback] = (), *, task: Task | None = None,
-        processes: Processes | None = None,
+        processes: Processes | None = None, pretrained: bool = True,
     ) -> None:  # fmt: skip
+        """`pretrained`: load `config.weights`, which a run that has a checkpoint no longer needs."""
         self.config, self.processes = config, processes or Processes()
         self.task = task or task_of(config)
         share, workers = config.batch_size // self.processes.world, config.workers
@@ -121,8 +123,9 @@ class Trainer:
         self.steps_per_epoch = keys.batches_per_epoch
         self.total_steps = config.total_steps(self.steps_per_epoch)
         self.model, self.forward = spread(
-            lambda device: model_of(config, self.task, device), self.processes, seed=config.seed
+            lambda device: model_of(config, self.task, device, pretrained=pretrained), self.processes, seed=config.seed
         )  # `forward` runs the model in training: the model itself, or its DDP wrapper
+        self.frozen = frozen_modules(self.model) if config.freeze else []
         if config.compile:
             compile_blocks(self.model, backend=config.compile_backend)
         self.optimizer = self._make_optimizer()
@@ -170,6 +173,8 @@ class Trainer:
     def _create(self) -> None:
         cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else None
         machine = {"torch": torch.__version__, "threads": torch.get_num_threads(), "cuda": cuda}
+        if self.model.started:
+            machine["start"] = str(self.model.started)
         runs.create(self.out, to_dict(dataclasses.replace(self.config, out=str(self.out))), machine)
         if isinstance(self.task, Classification):
             write_json(self.out / runs.CLASSES, self.task.facts())
@@ -257,6 +262,8 @@ class Trainer:
         config, processes = self.config, self.processes
         _seed_generators(mix(config.seed, self.step, processes.rank), processes.device)
         self.model.train()
+        for module in self.frozen:
+            module.eval()
         parts = list(_cut(self.task.prepare(processes.move(batch), self.step), config.accumulate))
         share = config.batch_size / processes.world
         losses: list[Tensor] = []

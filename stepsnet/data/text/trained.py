@@ -30,12 +30,13 @@ def load_language_run(
     model = load_model(file).eval()
     if not isinstance(model, Transformer):
         raise UsageError(f"{place} holds a {model.family}, which is not a language model.")
-    vocabulary = _vocabulary(place, tokenizer)
+    vocabulary = vocabulary_of(place, tokenizer)
     vocabulary.check_fits(model.vocab_size, str(place))
     return model, vocabulary
 
 
-def _vocabulary(place: Path, tokenizer: Path | None) -> Vocabulary:
+def vocabulary_of(place: Path, tokenizer: Path | None = None) -> Vocabulary:
+    """The vocabulary of a run or a weights file: `tokenizer`, the one beside the weights, that of its data, or bytes."""
     beside = (place if place.is_dir() else place.parent) / TOKENIZER
     own = BpeVocabulary.load(beside) if beside.is_file() else None
     if tokenizer is not None:
