@@ -23,7 +23,6 @@ from stepsnet.train.distributed import Processes
 from stepsnet.train.loader import BatchKeys
 from stepsnet.train.typed import to_dict
 
-
 NOT_OF_THE_MODEL = ("model", "plan", "join", "macro", "num_classes", "img_size", "in_chans", "drop_path_rate",
                     "vocab_size", "seq_len", "task", "facts")  # fmt: skip
 """Options in a weights file that are keys of their own, or that follow from the data."""
@@ -83,11 +82,9 @@ def _refuse_another_vocabulary(config: TrainConfig, task: Task) -> None:
     """A language model knows the meaning of its own tokens only."""
     from stepsnet.data.text.trained import vocabulary_of
 
-    own = getattr(task, "vocabulary", None)
-    if own is not None and (path := Path(config.weights).expanduser()).exists():
-        if vocabulary_of(path).identity != own.identity:
-            raise UsageError(f"weights={config.weights} was trained with another tokenizer than that of the data; "
-                             "prepare the data with `stepsnet prepare-text --tokenizer`.")
+    own, path = getattr(task, "vocabulary", None), Path(config.weights).expanduser()
+    if own is not None and path.exists() and vocabulary_of(path).identity != own.identity:
+        raise UsageError(f"weights={config.weights} was trained with another tokenizer than that of the data.")
 
 
 def preview(config: TrainConfig) -> dict[str, Any]:

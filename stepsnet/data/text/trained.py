@@ -36,7 +36,8 @@ def load_language_run(
 
 
 def vocabulary_of(place: Path, tokenizer: Path | None = None) -> Vocabulary:
-    """The vocabulary of a run or a weights file: `tokenizer`, the one beside the weights, that of its data, or bytes."""
+    """The vocabulary of a run or a weights file: `tokenizer`, the one beside the weights, that of its data; or bytes.
+    """
     beside = (place if place.is_dir() else place.parent) / TOKENIZER
     own = BpeVocabulary.load(beside) if beside.is_file() else None
     if tokenizer is not None:
