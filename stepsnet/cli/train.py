@@ -58,7 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("words", nargs="*", metavar="key=value", help="a key to change; as many as needed")
     add("--dry-run", action="store_true", help="show configuration, model, data and steps; train nothing")
     add("--keys", action="store_true", help="explain all keys, or those of a recipe; train nothing")
+    _add_track(parser)
     add("--json", action="store_true", help="print one object instead of text")
+
+
+def _add_track(parser: argparse.ArgumentParser) -> None:
+    words = "log to Weights & Biases or MLflow as well; may be repeated"
+    parser.add_argument("--track", action="append", default=[], metavar="wandb|mlflow", help=words)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         found = preview(config)
         print_json(found) if args.json else _print_preview(found)
         return 0
-    return carry_out(lambda callbacks: train(config, callbacks), json=args.json)
+    return carry_out(lambda callbacks: train(config, callbacks), json=args.json, track=args.track)
 
 
 def _print_keys(recipe: str | None, words: Sequence[str], *, json: bool) -> int:
@@ -159,6 +165,7 @@ length, so it may rise again.
         add = parser.add_argument
         add("run", help="the folder of the run")
         add("words", nargs="*", metavar="key=value", help="a key of where and how it runs")
+        _add_track(parser)
         add("--json", action="store_true", help="print one object instead of text")
 
     @staticmethod
@@ -170,7 +177,7 @@ length, so it may rise again.
         folder = find_run(args.run)
         if is_finished(folder) and not (folder / "report.html").exists():  # it was killed between its last two files
             run_report(folder)
-        return carry_out(lambda callbacks: resume(folder, args.words, callbacks), json=args.json)
+        return carry_out(lambda callbacks: resume(folder, args.words, callbacks), json=args.json, track=args.track)
 
 
 class Progress:
@@ -229,11 +236,11 @@ def _describe_extension(trainer: Trainer) -> str:
     )
 
 
-def make_callbacks() -> list[AnyCallback]:
-    """The callbacks of a run that was started from the command line."""
+def make_callbacks(track: Sequence[str] = ()) -> list[AnyCallback]:
+    """The callbacks of a run that was started from the command line, with the trackers `track`."""
     from stepsnet.analysis import GammaRecorder
     from stepsnet.report.run import run_report
-    from stepsnet.train.callbacks import Callback, TensorBoard
+    from stepsnet.train.callbacks import Callback, TensorBoard, make_tracker
 
     class Report(Callback):
         """Writes report.html at the end."""
@@ -242,11 +249,11 @@ def make_callbacks() -> list[AnyCallback]:
             run_report(trainer.out)
 
     board: list[AnyCallback] = [TensorBoard()] if find_spec("tensorboard") else []
-    return [Progress(), GammaRecorder(), *board, Report()]
+    return [Progress(), GammaRecorder(), *board, *map(make_tracker, track), Report()]
 
 
-def carry_out(run: Callable[[Sequence[AnyCallback]], Result], *, json: bool) -> int:
-    """Run with the callbacks of the command line, print the result, and return the exit code.
+def carry_out(run: Callable[[Sequence[AnyCallback]], Result], *, json: bool, track: Sequence[str]) -> int:
+    """Run with the callbacks of the command line and the trackers `track`, print the result, and return the exit code.
 
     0: finished; 1: failed; 128 + signal: stopped by a signal and saved.
     """
@@ -257,7 +264,7 @@ def carry_out(run: Callable[[Sequence[AnyCallback]], Result], *, json: bool) -> 
     first = os.environ.get("RANK", "0") == "0"
     try:
         # `record`: torchrun shows the error that came first.
-        result = (record(run) if launched() else run)(make_callbacks())
+        result = (record(run) if launched() else run)(make_callbacks(track))
     except RunFailed as failure:
         print(failure, file=sys.stderr)
         return FAILED

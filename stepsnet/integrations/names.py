@@ -58,7 +58,7 @@ def timm_weights(family: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor
     return {OUR_NAMES[family](key): tensor for key, tensor in weights.items() if not key.endswith(COMPUTED)}
 
 
-_PARTS = {
+_PARTS: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"^(vit|swin)\.embeddings\.patch_embeddings\.projection\.": "patch_embed.proj.",
     r"^swin\.embeddings\.norm\.": "patch_embed.norm.",
     r"^vit\.embeddings\.cls_token": "cls_token",

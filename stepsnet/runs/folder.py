@@ -4,6 +4,7 @@
     metrics.jsonl  eval.jsonl          one JSON object per step, each step once, also after a kill and a resume
     classes.json                       classification: names of the classes, normalisation of the images
     gamma.jsonl                        the shortcut ratio γ over depth, at some steps
+    trackers.json                      what Weights & Biases and MLflow call the run, if they are used
     checkpoints/                       what a resume continues from
     weights.safetensors  weights_ema.safetensors  result.json  report.html      at the end
 """

@@ -52,7 +52,7 @@ def test_the_command_line_fine_tunes_and_says_what_is_new(capsys: pytest.Capture
     before, after = load_file("test_steps_deit.safetensors"), load_file("run/weights.safetensors")
     same = {key for key, tensor in after.items() if key in before and torch.equal(tensor, before[key])}
     assert same == {"patch_embed.proj.weight", "patch_embed.proj.bias", "cls_token", "pos_embed"}
-    assert load_model("run").get_classifier().weight.shape == (3, 32)  # type: ignore[union-attr]
+    assert load_model("run").get_classifier().weight.shape == (3, 32)
 
 
 def test_frozen_batch_norms_keep_their_statistics() -> None:
