@@ -92,13 +92,14 @@ class WandB(Callback):
 
     def __init__(self, **options: Any) -> None:
         self._library = require("wandb", extra="track")
-        self._options, self._run, self._ended = options, None, False
+        self._options, self._ended = options, False
+        self._run: Any = None
 
     def on_start(self, trainer: Trainer) -> None:
         known = _remembered(trainer, "wandb")
         made = {"project": "stepsnet", "name": trainer.out.name, "dir": str(trainer.out), "id": known,
                 "resume": "allow", "config": flat(to_dict(trainer.config))}  # fmt: skip
-        self._run: Any = self._library.init(**(made | self._options))
+        self._run = self._library.init(**(made | self._options))
         _remember(trainer, "wandb", self._run.id)
 
     def on_step(self, trainer: Trainer, step: int, metrics: Mapping[str, Any]) -> None:  # noqa: ARG002
