@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test test-avx2 test-matrix lint bench chaos
+.PHONY: setup demo test test-avx2 test-matrix lint docs bench chaos
 
 setup: $(INSTALLED)
 
@@ -35,6 +35,9 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/vulture
+
+docs: $(INSTALLED)
+	$(BIN)/python -m tools.site
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.checks.processes imports

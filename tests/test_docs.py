@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stepsnet.cli.main import main
+from stepsnet.models.registry import VARIANTS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,7 +25,7 @@ ROWS = re.findall(r"`([a-z0-9_]+)` \| (\d+) / (\d+) \| ([\d.]+ [MG]) \| ([\d.]+ 
 
 TEXTS = {
     str(page.relative_to(ROOT)): page.read_text(encoding="utf-8")
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    for page in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 }
 UPSTREAM = "docs/reference/upstream/"  # its blocks crash the interpreter: that is what the reports are about
 BLOCKS = {
@@ -33,6 +35,16 @@ BLOCKS = {
 }
 
 
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """Models that a page registers are forgotten after it."""
+    known = dict(VARIANTS)
+    yield
+    VARIANTS.clear()
+    VARIANTS.update(known)
+
+
+@pytest.mark.usefixtures("registry")
 @pytest.mark.parametrize("page", BLOCKS)
 def test_python_blocks_run_in_order(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -43,7 +55,7 @@ def test_python_blocks_run_in_order(page: str, tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("page", TEXTS)
 def test_links_lead_to_files(page: str) -> None:
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", TEXTS[page])
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", TEXTS[page])  # the site's links are checked in test_site.py
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 

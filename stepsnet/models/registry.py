@@ -30,6 +30,8 @@ from stepsnet.models.vision import FeatureBackbone, VisionModel
 
 @dataclass(frozen=True)
 class Variant:
+    """A registered name: the class of its family and the options that make it."""
+
     name: str
     family: type[Model]
     options: dict[str, Any]
@@ -80,6 +82,7 @@ def list_models(pattern: str = "*") -> list[str]:
 
 
 def get_variant(name: str) -> Variant:
+    """The variant of a registered name; a wrong one raises an error with the nearest known one."""
     if name not in VARIANTS:
         raise UsageError(f"there is no model '{name}'{nearest(name, VARIANTS)}; `stepsnet models` lists them all")
     return VARIANTS[name]

@@ -30,6 +30,8 @@ class Row:
 
 @dataclass(frozen=True)
 class PaperTable:
+    """A table of the paper: its rows, the name of its result column, and a note."""
+
     name: str
     title: str
     result: str

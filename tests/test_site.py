@@ -1,0 +1,133 @@
+"""The documentation site: it is built, is complete, and needs no network."""
+
+from __future__ import annotations
+
+import html.parser
+import importlib
+import inspect
+import pkgutil
+import re
+import shutil
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+import stepsnet
+from tools import site
+from tools.figures import CHARTS, FOLDER
+from tools.reference import api_pages, commands_page
+
+ROOT = Path(__file__).parent.parent
+FETCHED = {"img": "src", "script": "src", "iframe": "src", "source": "src", "video": "src", "link": "href"}
+
+
+class Page(html.parser.HTMLParser):
+    """Links, anchors and fetched files of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+        self.anchors: set[str] = set()
+        self.classes: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.anchors |= {found[key] for key in ("id", "name") if key in found}
+        self.classes |= set(found.get("class", "").split())
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        if FETCHED.get(tag, "") in found and found.get("rel") not in ("prev", "next", "canonical"):
+            self.fetched.append(found[FETCHED[tag]])
+
+
+def nav_pages(entry: Any) -> Iterator[str]:
+    """The pages of a navigation, in order."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for part in entry.values() if isinstance(entry, dict) else entry:
+            yield from nav_pages(part)
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    config = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    written = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    pages = list(nav_pages(config["project"]["nav"]))
+    assert sorted(pages) == sorted(written | {"reference/api/index.md", "reference/commands.md"})
+
+
+def test_the_notebook_is_the_tutorial() -> None:
+    page = ROOT / "docs" / site.TUTORIAL
+    text = page.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert text == site.notebook_text(page.read_text(encoding="utf-8")), "run `make docs`"
+
+
+def test_a_notebook_has_the_code_and_the_text_of_its_page() -> None:
+    cells = site.notebook("# Title\n\n```python\nx = 1\n```\n\ntext\n\n```sh\nls\n```\n")["cells"]
+    assert [(cell["cell_type"], "".join(cell["source"])) for cell in cells] == [
+        ("markdown", "# Title"), ("code", "x = 1"), ("markdown", "text\n\n```sh\nls\n```"),
+    ]  # fmt: skip
+
+
+def public_names() -> Iterator[tuple[str, str, Any]]:
+    for found in [stepsnet.__name__, *(f.name for f in pkgutil.walk_packages(stepsnet.__path__, "stepsnet."))]:
+        package = importlib.import_module(found) if "__main__" not in found and ".cli" not in found else None
+        if package is not None and hasattr(package, "__path__"):
+            for name in getattr(package, "__all__", ()):
+                yield found, name, getattr(package, name)
+
+
+def test_the_reference_has_every_public_name_and_all_have_a_docstring() -> None:
+    pages = api_pages()
+    names = [(home, name, value) for home, name, value in public_names() if name != "__version__"]
+    assert len(names) > 80
+    assert [f"{home}.{name}" for home, name, _ in names if f"{{ #{name} }}" not in pages[f"{home}.md"]] == []
+    described = [(home, name, value.__doc__) for home, name, value in names if inspect.isclass(value)]
+    described += [(home, name, value.__doc__) for home, name, value in names if inspect.isfunction(value)]
+    assert [f"{home}.{name}" for home, name, text in described if not text or text.startswith(f"{name}(")] == []
+
+
+def test_the_commands_are_in_the_reference() -> None:
+    from stepsnet.cli.main import COMMANDS
+
+    page = commands_page()
+    assert [name for names in COMMANDS.values() for name in names if f"usage: stepsnet {name} " not in page] == []
+
+
+@pytest.mark.parametrize("name", ["plan", "cost"])
+def test_the_exact_figures_are_as_drawn(name: str) -> None:
+    drawn = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+    assert drawn == CHARTS[name]().document(), "run `python -m tools.figures`"
+
+
+def test_the_site_is_whole_and_fetches_nothing(tmp_path: Path) -> None:
+    site.stage(tmp_path / "build" / "docs")
+    shutil.copy(ROOT / "zensical.toml", tmp_path)
+    assert site.build(tmp_path) == 0
+    built = tmp_path / "build" / "site"
+    page = cache(Page)
+    broken, outside = [], []
+    for path in built.rglob("*.html"):
+        if path.name == "404.html":
+            continue  # its links are of the server's root
+        where = str(path.relative_to(built))
+        outside += [(where, url) for url in page(path).fetched if re.match(r"(\w+:)?//", url)]
+        outside += [(where, "mermaid")] * ("mermaid" in page(path).classes)  # its script would come from the web
+        for link in [*page(path).links, *page(path).fetched]:
+            name, anchor = urldefrag(unquote(link))
+            target = (path.parent / name).resolve() if name else path
+            if re.match(r"\w+:|//", link):
+                continue
+            found = target.exists() and (not anchor or target.suffix != ".html" or anchor in page(target).anchors)
+            broken += [] if found else [(where, link)]
+    assert outside == []
+    assert broken == []
+    sheets = "".join(sheet.read_text(encoding="utf-8") for sheet in built.rglob("*.css"))
+    assert re.findall(r"""url\(["']?(?:https?:)?//""", sheets) == []
