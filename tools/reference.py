@@ -98,17 +98,17 @@ def _members(owner: str, kind: type) -> Iterator[str]:
             yield f"| `{name}` | `{_cell(annotation)}` | {_cell(_escaped(text))} |"
         yield ""
     for name, value in vars(kind).items():
-        text = inspect.getdoc(value)
-        if name.startswith("_") or not text or name in fields:
+        about = inspect.getdoc(value)
+        if name.startswith("_") or not about or name in fields:
             continue
         called = getattr(kind, name)
         if isinstance(value, property):
             yield f"### `{name}` {{ #{owner}.{name} }}\n"
-            yield markdown(text)
+            yield markdown(about)
         elif inspect.isroutine(called):
             yield f"### `{name}()` {{ #{owner}.{name} }}\n"
             yield _signature(name, called)
-            yield markdown(text)
+            yield markdown(about)
 
 
 def _fields(kind: type) -> dict[str, tuple[str, str]]:
@@ -144,7 +144,7 @@ def _signature(name: str, value: Any) -> str:
         found = inspect.signature(value)
     except (TypeError, ValueError):  # a class written in C
         return ""
-    words = []
+    words: list[str] = []
     for parameter in found.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not any(word.startswith("*") for word in words):
             words.append("*")

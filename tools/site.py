@@ -30,7 +30,7 @@ def notebook(page: str) -> dict[str, Any]:
         source = part.strip("\n").splitlines(keepends=True)
         if not source:
             continue
-        code = {"cell_type": "code", "execution_count": None, "outputs": []}
+        code: dict[str, Any] = {"cell_type": "code", "execution_count": None, "outputs": []}
         cells.append((code if number % 2 else {"cell_type": "markdown"}) | {"metadata": {}, "source": source})
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 4}
