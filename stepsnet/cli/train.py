@@ -90,7 +90,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _print_keys(recipe: str | None, words: Sequence[str], *, json: bool) -> int:
     """The reference of all keys; with a recipe, of those that its task uses, with its values."""
-    from stepsnet.train.config import TASKS, TrainConfig, customise, tasks_of
+    from stepsnet.tasks import TASKS
+    from stepsnet.train.config import TrainConfig, customise, tasks_of
     from stepsnet.train.recipes import get_recipe
     from stepsnet.train.typed import flat, reference, to_dict
 

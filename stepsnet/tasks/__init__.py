@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from stepsnet.data.config import DataConfig
-from stepsnet.data.images.augment import AugmentConfig
+from typing import TYPE_CHECKING
+
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.dense.config import DetectConfig, SegmentConfig
 from stepsnet.errors import UsageError, nearest
-from stepsnet.tasks.base import Task
+
+if TYPE_CHECKING:  # `stepsnet train --keys` needs the names of the tasks, not torch
+    from stepsnet.tasks.base import Task
 
 TASKS = ("classification", "language", "detection", "segmentation")
 

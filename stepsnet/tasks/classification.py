@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stepsnet.data.config import DataConfig
-from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.data.images.datasets import ImageDataset, ImageSample, ImageSource, LabelledImages
 from stepsnet.data.images.transforms import BatchMixer, make_transform
 from stepsnet.tasks.base import Batch, MapDataset

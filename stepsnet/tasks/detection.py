@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stepsnet.data.config import DataConfig
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.data.dense.coco import Objects, ObjectSplit
 from stepsnet.data.dense.objects import ObjectDataset, ObjectSample
-from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.images.datasets import IMAGENET_MEAN, IMAGENET_STD
 from stepsnet.dense.config import DetectConfig
 from stepsnet.dense.maps import make_maps

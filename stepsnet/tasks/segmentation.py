@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stepsnet.data.config import DataConfig
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.data.dense.masks import VOID, MaskedDataset, MaskedImages, MaskedSample, MaskSplit
-from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.images.datasets import IMAGENET_MEAN, IMAGENET_STD
 from stepsnet.dense.config import SegmentConfig
 from stepsnet.dense.maps import make_maps

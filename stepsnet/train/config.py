@@ -7,18 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from stepsnet.data.config import DataConfig
-from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.dense.config import DetectConfig, SegmentConfig
 from stepsnet.errors import UsageError
 from stepsnet.runs import folder as runs
+from stepsnet.tasks import TASKS
 from stepsnet.train.typed import from_dict, override
 
 MACHINE_KEYS = ("workers", "parallel", "device", "data.root", "data.valid", "checkpoint.every", "checkpoint.keep",
                 "nonfinite", "nonfinite_limit", "eval.batch_size")  # fmt: skip
 """Keys that may change when a run is resumed: where and how it runs, not what it computes."""
 
-TASKS = ("classification", "language", "detection", "segmentation")
 _DENSE = ("detection", "segmentation")
 _IMAGES = ("classification", *_DENSE)
 _LABELS = ("classification", "language")

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from stepsnet.data.rng import mix
+from stepsnet.data import mix
 from stepsnet.errors import UsageError
 from stepsnet.optional import require
 from stepsnet.tasks.base import Batch, MapDataset, SampleKey, Task

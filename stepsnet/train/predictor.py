@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from stepsnet.data.config import AugmentConfig
 from stepsnet.data.dense.coco import Objects, ObjectSplit, encode_mask
 from stepsnet.data.dense.masks import MaskedImages, MaskSplit
 from stepsnet.data.dense.objects import choose_view, to_input
-from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.images.datasets import FileSource
 from stepsnet.data.images.transforms import FullTransform
 from stepsnet.errors import UsageError

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stepsnet.data.rng import mix
+from stepsnet.data import mix
 from stepsnet.errors import RunFailed, UsageError
 from stepsnet.files import explain_full_disk, finite, replace_file, write_json
 from stepsnet.models import compile_blocks, frozen_modules, layer_ids, save_model

@@ -25,8 +25,7 @@ import numpy as np
 import torch
 
 from stepsnet.analysis import GammaRecorder
-from stepsnet.data.config import DataConfig
-from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.data.images.datasets import ArraySource, LabelledImages
 from stepsnet.tasks.classification import Classification
 from stepsnet.train.callbacks import Callback

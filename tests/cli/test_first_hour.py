@@ -13,7 +13,8 @@ import pytest
 from stepsnet.cli import console
 from stepsnet.cli.main import main
 from stepsnet.errors import nearest
-from stepsnet.train.config import TASKS, TrainConfig, tasks_of
+from stepsnet.tasks import TASKS
+from stepsnet.train.config import TrainConfig, tasks_of
 from stepsnet.train.typed import reference
 
 QUICK = ["model=test_deit", "batch_size=64", "eval.every=0", "eval.batch_size=360"]

@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from stepsnet.data.config import DataConfig
-from stepsnet.data.images.augment import AugmentConfig, deit_augment
+from stepsnet.data.config import AugmentConfig, DataConfig, deit_augment
 from stepsnet.data.images.datasets import ArraySource, FileSource
 from stepsnet.data.images.transforms import FullTransform, ShiftFlip, make_transform
 

@@ -12,10 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from stepsnet.data.config import DataConfig
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.data.dense.coco import Objects, decode_mask, encode_mask, load_coco
 from stepsnet.data.dense.objects import ObjectDataset, ObjectSample, choose_view
-from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.errors import UsageError
 from tests.dense_models import SIDE, boxes_of, coco_folder, document, polygon, runs
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from stepsnet.data.config import IMAGE_KINDS, TEXT_KINDS, DataConfig
+from stepsnet.data.config import IMAGE_KINDS, TEXT_KINDS, AugmentConfig, DataConfig
 from stepsnet.data.images import readers
-from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.images.readers import load_images
 from stepsnet.data.text import corpora
 from stepsnet.data.text.corpora import load_text

@@ -11,9 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from stepsnet.data.config import DataConfig
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.data.dense.masks import VOID, MaskedDataset, MaskedImages, MaskedSample, load_mask_folder
-from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.errors import UsageError
 from tests.dense_models import mask_folder
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.config import AugmentConfig
 from stepsnet.data.images.transforms import BatchMixer
 
 SIZE, CLASSES = 16, 6

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stepsnet.data.config import DataConfig
-from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.data.images.datasets import ArraySource, LabelledImages
 from stepsnet.tasks.base import Task
 from stepsnet.tasks.classification import Classification

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stepsnet.data.config import DataConfig
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.data.dense.coco import encode_mask
-from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.dense.config import DetectConfig
 from stepsnet.errors import UsageError
 from stepsnet.tasks import make_task

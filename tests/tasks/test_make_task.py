@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepsnet.data.config import DataConfig
-from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.errors import UsageError
 from stepsnet.tasks import make_task
 

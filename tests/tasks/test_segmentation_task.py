@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stepsnet.data.config import DataConfig
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.data.dense.masks import VOID
-from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.errors import UsageError
 from stepsnet.tasks import make_task
 from stepsnet.tasks.base import DenseTask

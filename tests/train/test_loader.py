@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepsnet.data.config import DataConfig
-from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.errors import UsageError
 from stepsnet.tasks import make_task
 from stepsnet.train.distributed import Processes

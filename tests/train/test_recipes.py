@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from stepsnet.cost import Cost
-from stepsnet.data.config import IMAGE_KINDS
-from stepsnet.data.images.augment import deit_augment
+from stepsnet.data.config import IMAGE_KINDS, deit_augment
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model, list_models
 from stepsnet.tasks import make_task

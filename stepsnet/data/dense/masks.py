@@ -20,12 +20,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stepsnet.data.config import DataConfig
+from stepsnet.data import mix
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.data.dense.objects import View, apply_view, fitted, to_input, uniform
-from stepsnet.data.images.augment import AugmentConfig
 from stepsnet.data.images.datasets import FileSource, SkippingReader
 from stepsnet.data.images.readers import IMAGE_SUFFIXES
-from stepsnet.data.rng import mix
 from stepsnet.errors import UsageError
 from stepsnet.optional import require
 

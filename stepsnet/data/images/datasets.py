@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stepsnet.data.rng import mix
+from stepsnet.data import mix
 from stepsnet.errors import UsageError
 from stepsnet.optional import require
 

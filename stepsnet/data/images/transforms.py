@@ -15,10 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stepsnet.data.config import DataConfig
-from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data import mix, torch_seeded
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.data.images.datasets import ArraySource, ImageSource, StoredImage, Transform
-from stepsnet.data.rng import mix, torch_seeded
 from stepsnet.optional.torchvision import import_torchvision
 
 _MAGNITUDE_BINS = 1001  # fine enough for a magnitude with a standard deviation

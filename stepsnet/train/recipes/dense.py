@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepsnet.data.config import DataConfig
-from stepsnet.data.images.augment import AugmentConfig
+from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.dense.config import DetectConfig
 from stepsnet.train.config import EvalConfig, OptimConfig, ScheduleConfig, TrainConfig
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stepsnet.data.config import DataConfig
-from stepsnet.data.images.augment import AugmentConfig, deit_augment
+from stepsnet.data.config import AugmentConfig, DataConfig, deit_augment
 from stepsnet.train.config import EvalConfig, OptimConfig, ScheduleConfig, TrainConfig
 
 _ADAMW = OptimConfig(name="adamw", weight_decay=0.05, clip=1.0)
