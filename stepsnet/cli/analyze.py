@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from stepsnet.cli.console import Bar, print_json, print_table, progress, seed
 from stepsnet.cli.resolve import load_with_inputs
@@ -14,6 +14,7 @@ from stepsnet.errors import UsageError, nearest
 from stepsnet.report.table import Column, Table
 
 if TYPE_CHECKING:
+    from stepsnet.analysis.states import Result
     from stepsnet.integrations.foreign import Loaded
     from stepsnet.report.chart import Chart
     from stepsnet.tasks.base import Batch
@@ -37,12 +38,6 @@ timm:NAME; hf:TYPE or hf:FOLDER. `stepsnet doctor` measures all of it and recomm
   stepsnet analyze gradients runs/first --plot gradients.svg
   stepsnet analyze gamma timm:vit_tiny_patch16_224 --start 2      the state after block 2 is z_0
   stepsnet analyze drops runs/first --json"""
-
-
-class Result(Protocol):
-    """What every analysis returns."""
-
-    def to_json(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsnet.cli.console import print_json, print_table, progress, say
-from stepsnet.cli.resolve import find_model, weights_file
+from stepsnet.cli.resolve import find_model, named_weights
 from stepsnet.errors import UsageError
 
 SUMMARY = "measure speed and memory side by side: against timm, the plain baseline, other runtimes, over depth"
@@ -157,9 +157,9 @@ def _speed(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _memory(args: argparse.Namespace) -> dict[str, Any]:
-    from stepsnet.research.bench import Subject, run_memory
+    from stepsnet.research.bench import MemorySubject, run_memory
 
-    subjects = [Subject(word, weights_file(word)) for word in dict.fromkeys(args.models)]
+    subjects = [MemorySubject(word, named_weights(word)) for word in dict.fromkeys(args.models)]
     with progress("measuring", len(subjects) * len(args.mode) * len(args.batch), "processes") as bar:
         return run_memory(subjects, batches=args.batch, modes=args.mode, tick=bar.advance)
 

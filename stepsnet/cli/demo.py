@@ -38,15 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.cli.study import Shown, cores
+    from stepsnet.cli.study import StudyBar, cores
     from stepsnet.research.studies import demo, runner
 
-    place = runner.Place(_folder(args.out), demo.demo_study((args.seed,), demo.arms()), "quick")
+    place = runner.StudyFiles(_folder(args.out), demo.demo_study((args.seed,), demo.arms()), "quick")
     cells, began = runner.left(place), time.perf_counter()
     workers = min(demo.WORKERS, cores())
     say(f"Training {len(cells)} networks of equal cost, {workers} at a time: a few minutes on 2 cores.")
     with progress("demo", runner.steps_left(place, cells), "steps") as bar:
-        ended = runner.run_study(place, roots={}, workers=workers, progress=Shown(bar, len(cells)))
+        ended = runner.run_study(place, roots={}, workers=workers, progress=StudyBar(bar, len(cells)))
     if ended.signal is not None:
         say(f"Stopped and saved. `stepsnet demo --seed {args.seed} --out {place.out}` continues.")
         return 128 + ended.signal

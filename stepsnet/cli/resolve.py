@@ -66,7 +66,7 @@ def find_run(word: str) -> Path:
     return path
 
 
-def weights_file(word: str) -> Path | None:
+def named_weights(word: str) -> Path | None:
     """The file of weights that `word` names: of a file itself, of a finished run; None for a registered name."""
     from stepsnet.runs.folder import WEIGHTS
 
@@ -82,7 +82,7 @@ def find_model(word: str) -> Model:
     """The model of a registered name, newly initialised, or of a finished run or a file, with its weights."""
     from stepsnet.models import create_model, load_model
 
-    file = weights_file(word)
+    file = named_weights(word)
     return create_model(word) if file is None else load_model(file)
 
 

@@ -14,7 +14,7 @@ from stepsnet.report.table import Column, Table
 
 if TYPE_CHECKING:
     from stepsnet.research.studies.results import CellResult, Results
-    from stepsnet.research.studies.runner import Ended, Place
+    from stepsnet.research.studies.runner import Ended, StudyFiles
 
 SUMMARY = "compare networks by rules fixed in advance: the paper's ablations, and joins; resumable"
 DESCRIPTION = """\
@@ -53,12 +53,12 @@ def run(args: argparse.Namespace) -> int:
 
     if args.list or args.name is None:
         return _list(json=args.json)
-    from stepsnet.research.studies.runner import Place, collect
+    from stepsnet.research.studies.runner import StudyFiles, collect
 
     study = get_study(args.name)
     if args.size not in study.sizes:
         raise UsageError(f"{study.name} has no size {args.size!r}; its sizes are {', '.join(study.sizes)}.")
-    place = Place(Path(args.out), study, args.size)
+    place = StudyFiles(Path(args.out), study, args.size)
     if place.out.exists() and not place.out.is_dir():
         raise UsageError(f"--out {args.out} is a file, but must be a folder for cells and reports.")
     if args.dry_run:
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     return _run(place, args)
 
 
-def _run(place: Place, args: argparse.Namespace) -> int:
+def _run(place: StudyFiles, args: argparse.Namespace) -> int:
     from stepsnet.research.studies.runner import collect, left, run_study, steps_left
 
     workers = args.workers if args.workers is not None else cores()
@@ -82,7 +82,7 @@ def _run(place: Place, args: argparse.Namespace) -> int:
     total = place.chosen().count()
     say(f"{place.study.name}, {place.size}: {len(cells)} of {total} cells to run, {workers} at a time.")
     with progress(place.study.name, steps_left(place, cells), "steps") as bar:
-        shown = Shown(bar, len(cells))
+        shown = StudyBar(bar, len(cells))
         ended = run_study(place, roots=roots, workers=workers, only=args.only, hours=args.hours, progress=shown)
     if ended.signal is not None:
         say(f"Stopped and saved: {_standing(ended)}; continue with the same command.")
@@ -92,7 +92,7 @@ def _run(place: Place, args: argparse.Namespace) -> int:
     return _report(place, ended.results, json=args.json)
 
 
-class Shown:
+class StudyBar:
     """A bar of steps, and a line for every cell that ends."""
 
     def __init__(self, bar: Bar, total: int) -> None:
@@ -107,7 +107,7 @@ class Shown:
         say(f"{self._done}/{self._total}  {found.cell}  {result}")
 
 
-def _report(place: Place, results: Results, *, json: bool) -> int:
+def _report(place: StudyFiles, results: Results, *, json: bool) -> int:
     from stepsnet.research.studies.pages import study_page, summary
 
     page = study_page(place, results)
@@ -122,7 +122,7 @@ def _report(place: Place, results: Results, *, json: bool) -> int:
     return 1 if results.failed() else 0
 
 
-def _preview(place: Place, *, json: bool) -> int:
+def _preview(place: StudyFiles, *, json: bool) -> int:
     from stepsnet.research.studies.pages import GPU_RATE, gpu_hours
     from stepsnet.research.studies.runner import core_hours
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stepsnet.tasks.base import Batch
     from stepsnet.train.callbacks import AnyCallback
     from stepsnet.train.loader import ValidationBatches
-    from stepsnet.train.trainer import Result, Trainer
+    from stepsnet.train.trainer import Trainer, TrainResult
 
 SUMMARY = "train a model by a recipe, on one process or many"
 FAILED = 1
@@ -253,7 +253,7 @@ def make_callbacks(track: Sequence[str] = ()) -> list[AnyCallback]:
     return [Progress(), GammaRecorder(), *board, *map(make_tracker, track), Report()]
 
 
-def carry_out(run: Callable[[Sequence[AnyCallback]], Result], *, json: bool, track: Sequence[str]) -> int:
+def carry_out(run: Callable[[Sequence[AnyCallback]], TrainResult], *, json: bool, track: Sequence[str]) -> int:
     """Run with the callbacks of the command line and the trackers `track`, print the result, and return the exit code.
 
     0: finished; 1: failed; 128 + signal: stopped by a signal and saved.

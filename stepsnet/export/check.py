@@ -13,7 +13,7 @@ from torch import Tensor
 from stepsnet.errors import UsageError, nearest
 from stepsnet.export.formats import onnx_session, openvino_callable, write_onnx, write_openvino
 from stepsnet.export.program import Traced, load_torch_export, trace, write_torch_export
-from stepsnet.export.shapes import Axis, example_input
+from stepsnet.export.shapes import FreeAxis, example_input
 from stepsnet.files import whole_file
 from stepsnet.models import Model
 
@@ -58,7 +58,7 @@ class Exported:
     """A file that has been checked."""
 
     path: Path
-    axes: tuple[Axis, ...]
+    axes: tuple[FreeAxis, ...]
     differences: tuple[Difference, ...]
     facts: dict[str, str]
 
@@ -91,7 +91,7 @@ def export_model(
     return Exported(path, traced.axes, tuple(differences), traced.facts)
 
 
-def check_shapes(own: tuple[int, ...], axes: tuple[Axis, ...]) -> list[tuple[int, ...]]:
+def check_shapes(own: tuple[int, ...], axes: tuple[FreeAxis, ...]) -> list[tuple[int, ...]]:
     """Shapes to check: the model's own, batches of one and three, and free axes at another and the smallest length."""
     shapes = [own]
     if any(axis.number == 0 for axis in axes):

@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 
 from stepsnet import __version__
 from stepsnet.errors import UsageError
-from stepsnet.export.shapes import Axis, batch_axis, check_exportable, example_input, size_axes
+from stepsnet.export.shapes import FreeAxis, batch_axis, check_exportable, example_input, size_axes
 from stepsnet.export.traceable import traceable
 from stepsnet.files import whole_file
 from stepsnet.models import Model
@@ -31,11 +31,11 @@ class Traced:
     """A program, the axes of its input that may vary, and the facts that are written into the file."""
 
     program: ExportedProgram
-    axes: tuple[Axis, ...]
+    axes: tuple[FreeAxis, ...]
     facts: dict[str, str]
 
 
-def free_axes(model: Model, *, dynamic: bool, any_size: bool) -> tuple[Axis, ...]:
+def free_axes(model: Model, *, dynamic: bool, any_size: bool) -> tuple[FreeAxis, ...]:
     """Axes that may vary: with `dynamic` the batch, with `any_size` also image size or text length."""
     axes = size_axes(model) if any_size else ()
     if any(not axis.allows(model.input_size[axis.number - 1]) for axis in axes):
@@ -60,7 +60,7 @@ def trace(model: Model, *, dynamic: bool = True, any_size: bool = False, example
     return Traced(program, axes, facts_of(model, axes))
 
 
-def facts_of(model: Model, axes: Sequence[Axis]) -> dict[str, str]:
+def facts_of(model: Model, axes: Sequence[FreeAxis]) -> dict[str, str]:
     """Name, plan, classes, normalisation, free axes and version, each as a string (JSON unless it is a single word)."""
     config = model.default_cfg
     facts = {

@@ -21,7 +21,7 @@ LONGEST_TEXT = 4096
 
 
 @dataclass(frozen=True)
-class Axis:
+class FreeAxis:
     """An axis of the input that may vary: `smallest`, `smallest + step` … `largest`."""
 
     number: int
@@ -50,11 +50,11 @@ class Axis:
         return than + self.step if than + self.step <= self.largest else than - self.step
 
 
-def batch_axis() -> Axis:
-    return Axis(0, "batch", 1, LARGEST_BATCH)
+def batch_axis() -> FreeAxis:
+    return FreeAxis(0, "batch", 1, LARGEST_BATCH)
 
 
-def size_axes(model: Model) -> tuple[Axis, ...]:
+def size_axes(model: Model) -> tuple[FreeAxis, ...]:
     """The axes of image size or text length over which one file can serve a model; none for DeiT, whose positions fix
     it.
 
@@ -62,14 +62,15 @@ def size_axes(model: Model) -> tuple[Axis, ...]:
     """
     if isinstance(model, Swin):
         step = model.patch_embed.patch * 2 ** (len(model.plans) - 1)
-        sides = Axis(2, "height", step * model.window, max(LARGEST_SIDE, 2 * step * model.window) // step * step, step)
+        largest = max(LARGEST_SIDE, 2 * step * model.window) // step * step
+        sides = FreeAxis(2, "height", step * model.window, largest, step)
     elif isinstance(model, ResNet):
-        sides = Axis(2, "height", SMALLEST_RESNET_SIDE, max(LARGEST_SIDE, *model.input_size))
+        sides = FreeAxis(2, "height", SMALLEST_RESNET_SIDE, max(LARGEST_SIDE, *model.input_size))
     elif isinstance(model, VisionModel):
         return ()
     else:
-        return (Axis(1, "tokens", 1, max(LONGEST_TEXT, *model.input_size)),)
-    return sides, Axis(3, "width", sides.smallest, sides.largest, sides.step)
+        return (FreeAxis(1, "tokens", 1, max(LONGEST_TEXT, *model.input_size)),)
+    return sides, FreeAxis(3, "width", sides.smallest, sides.largest, sides.step)
 
 
 def example_input(model: Model, shape: tuple[int, ...]) -> Tensor:

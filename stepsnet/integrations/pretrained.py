@@ -20,7 +20,7 @@ from stepsnet.errors import UsageError, nearest
 from stepsnet.integrations.names import timm_weights, transformers_weights
 from stepsnet.models import Model
 from stepsnet.models.deit import DeiT, resize_positions
-from stepsnet.models.files import read_header
+from stepsnet.models.files import read_header, weights_file
 from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision
 from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA
@@ -127,12 +127,7 @@ def _renamed(model: Model, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _file(source: str) -> Path:
     """The file, or the weights in the run folder: averaged ones first."""
-    path = Path(source).expanduser()
-    if path.is_dir():
-        for name in (WEIGHTS_EMA, WEIGHTS):
-            if (path / name).is_file():
-                return path / name
-        raise UsageError(f"{source} is a folder without {WEIGHTS}; is the run finished?")
+    path = weights_file(source, (WEIGHTS_EMA, WEIGHTS))
     if not path.is_file():
         raise UsageError(f"There are no weights {source}: give {FORMS}.")
     return path

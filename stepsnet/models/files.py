@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import safetensors
@@ -47,14 +47,15 @@ def save_model(model: Model, path: str | Path, weights: Mapping[str, Tensor] | N
     replace_file(path, safetensors.torch.save(tensors, metadata=header))
 
 
-def weights_file(path: str | Path) -> Path:
-    """`path`, or the final weights in it if it is the folder of a run."""
-    path = Path(path)
+def weights_file(path: str | Path, names: Sequence[str] = (WEIGHTS,)) -> Path:
+    """`path`, or the first of the files `names` in it if it is the folder of a run."""
+    path = Path(path).expanduser()
     if not path.is_dir():
         return path
-    if not (path / WEIGHTS).is_file():
-        raise UsageError(f"{path} is a folder without {WEIGHTS}; give a file, or the folder of a finished run")
-    return path / WEIGHTS
+    for name in names:
+        if (path / name).is_file():
+            return path / name
+    raise UsageError(f"{path} is a folder without {WEIGHTS}; give a file, or the folder of a finished run")
 
 
 def load_weights(model: Model, path: str | Path, *, mmap: bool = False) -> None:

@@ -3,7 +3,6 @@ a cache file."""
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from stepsnet.files import replace_file
+from stepsnet.files import read_json, write_json
 from stepsnet.planner.search import Stage
 from stepsnet.planner.subject import Counted, Subject, probe_plan
 
@@ -44,7 +43,7 @@ def with_seconds(counted: Counted, subject: Subject, batch: int, tick: Tick = la
 def block_seconds(subject: Subject, batch: int, tick: Tick = lambda _done, _total: None) -> dict[str, float]:
     """Median seconds by "stage:width", and of the whole plain model as "plain"; from the cache where all are there."""
     path, key = _cache_path(), f"{subject.name} batch {batch} {_conditions()}"
-    cache = json.loads(path.read_bytes()) if path.is_file() else {}
+    cache = read_json(path)
     plan, places = probe_plan(subject)
     names = [f"{stage}:{width}" for stage, width in places]
     if not {*names, "plain"} <= cache.get(key, {}).keys():
@@ -54,7 +53,7 @@ def block_seconds(subject: Subject, batch: int, tick: Tick = lambda _done, _tota
         found = interleaved([*calls, lambda: plain(*inputs)], tick)
         cache[key] = dict(zip([*names, "plain"], found, strict=True))
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, json.dumps(cache, indent=1).encode())
+        write_json(path, cache)
     return {name: float(value) for name, value in cache[key].items()}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
@@ -10,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
+from stepsnet.files import write_json
 from stepsnet.report.chart import BarChart, Chart, Line, LineChart
 from stepsnet.report.html import command, figures, page, paragraph, section, write
 from stepsnet.report.svg import RESIDUAL, SERIES, STEPS
@@ -41,7 +41,7 @@ ABOUT = {
 def bench_report(document: Document, folder: Path) -> Path:
     """Write result.json, the charts as .svg and report.html into a folder, which is created; the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    write(folder / "result.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    write_json(folder / "result.json", document)
     charts = bench_charts(document)
     for name, chart in charts.items():
         chart.save(folder / f"{name}.svg")

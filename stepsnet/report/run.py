@@ -40,7 +40,7 @@ ABOVE_ONE = (
 def run_report(run_dir: Path) -> Path:
     """Write report.html into a run folder, and gamma.svg, the map of γ, where γ was recorded."""
     run_dir = Path(run_dir)
-    config, environment = files.read_config(run_dir), read_json(run_dir / files.ENVIRONMENT)
+    config, environment = files.read_settings(run_dir), read_json(run_dir / files.ENVIRONMENT)
     steps, evaluations, gammas = (read_lines(run_dir / name) for name in (METRICS, EVALUATIONS, GAMMA))
     finished = (run_dir / WEIGHTS).is_file()
     plans = saved_plans(run_dir, config)

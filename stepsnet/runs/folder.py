@@ -79,8 +79,8 @@ def reopen(folder: Path, config: Mapping[str, Any]) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """config.json as a dictionary. (`train.config.read_config` returns a checked `TrainConfig`.)"""
+def read_settings(folder: Path) -> dict[str, Any]:
+    """config.json as a dictionary; `train.config.read_config` returns it as a checked `TrainConfig`."""
     if not is_run(folder):
         raise UsageError(f"There is no run in {folder}: it has no {CONFIG}.")
     try:
@@ -102,7 +102,7 @@ def summarize(folder: Path) -> dict[str, Any]:
     facts: dict[str, Any] = {"run": str(folder), "recipe": "", "model": "", "plan": None, "state": "unreadable"}
     facts |= {"step": 0, "metrics": {}}
     try:
-        config = read_config(folder)
+        config = read_settings(folder)
         named = {"recipe": config.get("recipe") or config["task"], "model": config["model"], "plan": config.get("plan")}
     except (UsageError, KeyError):
         return facts

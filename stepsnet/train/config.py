@@ -258,7 +258,7 @@ class TrainConfig:
 
 def read_config(folder: Path) -> TrainConfig:
     """The configuration of the run in `folder`."""
-    values = runs.read_config(folder)
+    values = runs.read_settings(folder)
     try:
         return from_dict(TrainConfig, values)
     except UsageError as error:

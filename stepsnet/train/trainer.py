@@ -44,7 +44,7 @@ from stepsnet.train.typed import to_dict
 
 
 @dataclass(frozen=True)
-class Result:
+class TrainResult:
     """The state of a run when it ended or was stopped."""
 
     out: Path
@@ -57,7 +57,7 @@ class Result:
     """Of the last evaluation."""
 
 
-def train(config: TrainConfig, callbacks: Sequence[AnyCallback] = (), *, task: Task | None = None) -> Result:
+def train(config: TrainConfig, callbacks: Sequence[AnyCallback] = (), *, task: Task | None = None) -> TrainResult:
     """Train a new run. Invalid data and settings are reported before its folder is created.
 
     After a restart by torchrun, the interrupted run is continued. `task` replaces the task of the configuration, for
@@ -69,7 +69,7 @@ def train(config: TrainConfig, callbacks: Sequence[AnyCallback] = (), *, task: T
 
 def resume(
     folder: Path, words: Sequence[str] = (), callbacks: Sequence[AnyCallback] = (), *, task: Task | None = None
-) -> Result:
+) -> TrainResult:
     """Continue the run in `folder` from its latest checkpoint, or from the start. `words` may change where it runs.
 
     A finished run is extended by `iters` or `epochs`; its schedule is then that of a run of the new length.
@@ -81,7 +81,7 @@ def resume(
         metrics = runs.read_result(folder)
         done = metrics.pop("step")
         if not words:
-            return Result(folder, done, done, True, None, metrics)
+            return TrainResult(folder, done, done, True, None, metrics)
         if not any(word.startswith(("iters=", "epochs=")) for word in words):
             raise UsageError(f"{folder} has finished after {done} steps: nothing can change but its length. "
                              f"iters=N or epochs=N extends it.")
@@ -150,7 +150,7 @@ class Trainer:
         )
         return make_optimizer(config, groups, self.config.peak_lr)
 
-    def fit(self, folder: Path | None = None) -> Result:
+    def fit(self, folder: Path | None = None) -> TrainResult:
         """Train in `folder` from its latest checkpoint on. Without `folder`: in a new one, `config.out`."""
         decide = self.processes.decide
         self.out = decide(lambda: folder or _folder_for(self.config))
@@ -168,7 +168,7 @@ class Trainer:
             finished = self._loop()
             if finished:
                 self._finish()
-        return Result(self.out, self.step, self.total_steps, finished, self.stop.signal, self.metrics)
+        return TrainResult(self.out, self.step, self.total_steps, finished, self.stop.signal, self.metrics)
 
     def _create(self) -> None:
         cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else None

@@ -95,10 +95,11 @@ def test_depth_prints_exponents(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_depth_of_the_papers_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from stepsnet.research.paper import TABLES, PaperTable, Row
+    from stepsnet.research.paper import TABLES, PaperRow, PaperTable
 
-    rows = (Row("Swin", "test_swin", {"result": "81.3"}), Row("Steps-Swin", "test_steps_swin", {"result": "82.4"}))
-    monkeypatch.setitem(TABLES, "table5b", PaperTable("table5b", "", "", rows))
+    plain = PaperRow("Swin", "test_swin", {"result": "81.3"})
+    steps = PaperRow("Steps-Swin", "test_steps_swin", {"result": "82.4"})
+    monkeypatch.setitem(TABLES, "table5b", PaperTable("table5b", "", "", (plain, steps)))
     found = measured(capsys, "depth", "--table", "5b", *QUICK)
     series = found["series"]
     assert isinstance(series, list)

@@ -10,7 +10,7 @@ import pytest
 
 from stepsnet.cli.main import main
 from stepsnet.research.studies import demo, runner
-from stepsnet.research.studies.runner import Ended, Place, collect
+from stepsnet.research.studies.runner import Ended, StudyFiles, collect
 from tests.research.studies import toy
 
 TOP1 = {"residual": 0.3, "steps": 0.6, "matched": 0.75}
@@ -19,7 +19,7 @@ TOP1 = {"residual": 0.3, "steps": 0.6, "matched": 0.75}
 def pretend_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the training of the demo by made-up cells."""
 
-    def run_study(place: Place, **options: Any) -> Ended:
+    def run_study(place: StudyFiles, **options: Any) -> Ended:
         for cell in place.chosen().cells():
             folder = toy.pretend(place.pool, cell, 1.25)
             result = {"step": 5, "loss": 1.25, "top1": TOP1[cell.arm.network]}
@@ -63,7 +63,7 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("trained")
 def test_equal_accuracies_are_ordered_by_training_loss(capsys: pytest.CaptureFixture[str]) -> None:
     TOP1_EQUAL = {"residual": 0.5, "steps": 0.7, "matched": 0.7}
-    place = Place(Path("equal"), demo.demo_study((0,), demo.arms()), "quick")
+    place = StudyFiles(Path("equal"), demo.demo_study((0,), demo.arms()), "quick")
     for cell in place.chosen().cells():
         folder = toy.pretend(place.pool, cell, 0.3 if cell.arm.network == "matched" else 0.4)
         result = {"step": 5, "loss": 1.0, "top1": TOP1_EQUAL[cell.arm.network]}

@@ -150,7 +150,7 @@ def test_weights_of_another_backbone_are_refused(data: Path, tmp_path: Path, wor
 
 
 def test_a_folder_without_weights_is_refused(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is the run finished"):
+    with pytest.raises(UsageError, match="give a file, or the folder of a finished run"):
         model("mask_rcnn", data, f"backbone.weights={tmp_path}")
 
 

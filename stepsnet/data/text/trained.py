@@ -9,7 +9,7 @@ from stepsnet.data.text.vocabulary import BpeVocabulary, ByteVocabulary, Vocabul
 from stepsnet.errors import UsageError
 from stepsnet.models import load_model
 from stepsnet.models.language import Transformer
-from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA, is_run, read_config
+from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA, is_run, read_settings
 
 
 def load_language_run(
@@ -17,7 +17,7 @@ def load_language_run(
 ) -> tuple[Transformer, Vocabulary]:
     """The model in evaluation mode and its vocabulary. `place` is a run folder or a weights file."""
     if place.is_dir():
-        read_config(place)  # raises if this is not a run
+        read_settings(place)  # raises if this is not a run
         file = place / (WEIGHTS_EMA if ema else WEIGHTS)
         if not file.is_file():
             raise UsageError(
@@ -47,7 +47,7 @@ def vocabulary_of(place: Path, tokenizer: Path | None = None) -> Vocabulary:
         return given
     if own is not None:
         return own
-    if is_run(place) and (data := read_config(place).get("data", {})).get("kind") in ("text", "tokens"):
+    if is_run(place) and (data := read_settings(place).get("data", {})).get("kind") in ("text", "tokens"):
         root = Path(data["root"]).expanduser()
         if data["kind"] == "tokens" or is_prepared(root):
             return BpeVocabulary.load(root / TOKENIZER)

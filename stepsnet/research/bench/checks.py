@@ -34,6 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from stepsnet.files import write_json
 from stepsnet.models import create_model, load_model, save_model
 from stepsnet.models.language import Transformer
 from stepsnet.report.bench import machine_line, tables_of
@@ -79,12 +80,11 @@ def construction(args: argparse.Namespace) -> int:
         document = {
             "command": command, "benchmark": "construction", "machine": describe_machine(), "rows": rows,
         }  # fmt: skip
-    text = json.dumps(document, indent=1)
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "result.json").write_text(text + "\n", encoding="utf-8")
+        write_json(args.out / "result.json", document)
     tables = [*(table.markdown() for table in tables_of(document)), machine_line(document)]
-    print(text if args.json else "\n".join(tables))
+    print(json.dumps(document, indent=2) if args.json else "\n".join(tables))
     return 0 if all(row["make"]["median"] < BUILD_SECONDS for row in rows) else 1
 
 

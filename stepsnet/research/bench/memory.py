@@ -24,7 +24,7 @@ SAVED_BATCH = 2  # saved bytes are proportional to the batch
 
 
 @dataclass(frozen=True)
-class Subject:
+class MemorySubject:
     """A model to measure: a registered name, or a file."""
 
     name: str
@@ -50,7 +50,7 @@ class MemoryRow:
 
 
 def run_memory(
-    subjects: Sequence[Subject], *, batches: Sequence[int] = (32, 64), modes: Sequence[str] = ("training",),
+    subjects: Sequence[MemorySubject], *, batches: Sequence[int] = (32, 64), modes: Sequence[str] = ("training",),
     measure: bool = True, tick: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Every subject in every mode; each peak is measured in its own child process, because a peak never decreases."""
@@ -79,7 +79,7 @@ def saved_per_input(model: Model) -> int:
     return saved_bytes(model.train(), random_batch(model, SAVED_BATCH)) // SAVED_BATCH
 
 
-def peak_in_child(subject: Subject, mode: str, batch: int) -> int:
+def peak_in_child(subject: MemorySubject, mode: str, batch: int) -> int:
     """Peak resident bytes of a process that builds the model and runs it on one batch."""
     file = None if subject.file is None else str(subject.file)
     task = {"name": subject.name, "file": file, "mode": mode, "batch": batch, "threads": torch.get_num_threads()}
@@ -99,7 +99,7 @@ def child() -> None:
 def measure_here(task: Mapping[str, Any]) -> int:
     """The peak of this process after one pass; it is reached at the end of forward, when all saved tensors exist."""
     torch.set_num_threads(task["threads"])
-    model = Subject(task["name"], task["file"] and Path(task["file"])).make()
+    model = MemorySubject(task["name"], task["file"] and Path(task["file"])).make()
     ours("", model, How(task["mode"])).one_pass(random_batch(model, task["batch"]))()
     return peak_resident_bytes()
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 import re
 import shlex
 import shutil
@@ -25,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stepsnet.files import read_json, write_json
 from stepsnet.report.bench import machine_line, tables_of
-from stepsnet.report.html import write as write_whole
 from stepsnet.report.table import Table
 from stepsnet.research.bench.checks import BUILD_SECONDS
 from stepsnet.research.bench.timing import describe_machine
@@ -200,13 +199,13 @@ def _keep(folder: Path, command: str, printed: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     lines = printed.splitlines()
     document = {"benchmark": "printed", "command": command, "machine": describe_machine(), "lines": lines}
-    write_whole(folder / "result.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    write_json(folder / "result.json", document)
 
 
 def write(folder: Path) -> int:
     """Fill the pages from the results in `folder`; a mark without results says so."""
     results = sorted(folder.glob("*/result.json"))
-    documents = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in results}
+    documents = {path.parent.name: read_json(path) for path in results}
     if not documents:
         command = f"python -m stepsnet.research.bench.performance run {folder}"
         print(f"{folder} has no results; `{command}` measures them", file=sys.stderr)

@@ -1,6 +1,6 @@
 """The paper's tables beside our numbers."""
 
 from stepsnet.research.paper.reproduce import Comparison, reproduce
-from stepsnet.research.paper.tables import TABLES, PaperTable, Row, get_tables
+from stepsnet.research.paper.tables import TABLES, PaperRow, PaperTable, get_tables
 
-__all__ = ["TABLES", "Comparison", "PaperTable", "Row", "get_tables", "reproduce"]
+__all__ = ["TABLES", "Comparison", "PaperRow", "PaperTable", "get_tables", "reproduce"]

@@ -11,7 +11,7 @@ import torch
 
 from stepsnet.cost import Cost, count_params
 from stepsnet.models import create_model
-from stepsnet.research.paper.tables import PaperTable, Row
+from stepsnet.research.paper.tables import PaperRow, PaperTable
 
 TOLERANCE = 0.02  # the paper's counter also counts norms and activations
 UNITS = {"params": 1_000_000, "macs": 1_000_000_000}
@@ -26,7 +26,7 @@ class Comparison:
     Verdicts are "same", "within 2 %", "exception" and "differs".
     """
 
-    row: Row
+    row: PaperRow
     ours: dict[str, Any]
     verdicts: dict[str, str]
 
@@ -56,12 +56,12 @@ def reproduce(table: PaperTable) -> Iterator[Comparison]:
         yield Comparison(row, ours, verdicts)
 
 
-def _cost(row: Row) -> tuple[str, Cost]:
+def _cost(row: PaperRow) -> tuple[str, Cost]:
     model = create_model(row.model, device="meta", **row.options)
     return model.plan, model.cost()
 
 
-def dense_cost(row: Row) -> tuple[str, Cost]:
+def dense_cost(row: PaperRow) -> tuple[str, Cost]:
     """The plan of a row's backbone and the cost of the whole detector or segmenter, on the meta device."""
     from stepsnet.dense.maps import make_maps
 
@@ -88,7 +88,7 @@ def dense_cost(row: Row) -> tuple[str, Cost]:
     return plan, Cost(blocks, layers, count_params(detector), macs)
 
 
-def _verdict(row: Row, column: str, ours: Any) -> str:
+def _verdict(row: PaperRow, column: str, ours: Any) -> str:
     printed = row.printed[column]
     if column == "plan":
         return "same" if printed == ours else "exception" if row.note else "differs"

@@ -15,7 +15,7 @@ from stepsnet.errors import UsageError, nearest
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """One row: `printed` has the paper's strings with their digits; `model` and `options` build our model."""
 
     label: str
@@ -35,14 +35,16 @@ class PaperTable:
     name: str
     title: str
     result: str
-    rows: tuple[Row, ...]
+    rows: tuple[PaperRow, ...]
     note: str = ""
 
 
-def _row(label: str, model: str, figures: str, note: str = "", exceptions: tuple[str, ...] = (), **options: Any) -> Row:
+def _row(
+    label: str, model: str, figures: str, note: str = "", exceptions: tuple[str, ...] = (), **options: Any
+) -> PaperRow:
     """`figures` are blocks, layers, params, macs and the result as the paper prints them; "-" where it prints none."""
     printed = _printed(("blocks", "layers", "params", "macs", "result"), figures)
-    return Row(label, model, printed, options, note, exceptions)
+    return PaperRow(label, model, printed, options, note, exceptions)
 
 
 def _printed(columns: tuple[str, ...], figures: str) -> dict[str, str]:
@@ -76,7 +78,7 @@ TABLE_1 = PaperTable(
 )
 
 
-def _dense_rows(around: str, figures: dict[str, str], notes: dict[str, str] | None = None) -> tuple[Row, ...]:
+def _dense_rows(around: str, figures: dict[str, str], notes: dict[str, str] | None = None) -> tuple[PaperRow, ...]:
     """`figures` are FLOPs, parameters and the result of each model, "-" where the paper prints none."""
     labels = {"swin_tiny": "Swin-T", "swin_small": "Swin-S", "swin_base": "Swin-B"}
     rows = []
@@ -84,7 +86,7 @@ def _dense_rows(around: str, figures: dict[str, str], notes: dict[str, str] | No
         base = model.removeprefix("steps_")
         label = f"{'Steps-' if base != model else ''}{labels[base]}"
         note = (notes or {}).get(model, "")
-        rows.append(Row(label, model, _printed(("macs", "params", "result"), text), note=note, around=around))
+        rows.append(PaperRow(label, model, _printed(("macs", "params", "result"), text), note=note, around=around))
     return tuple(rows)
 
 
@@ -260,9 +262,9 @@ TABLE_11 = PaperTable(
 )
 
 
-def _architecture(label: str, model: str, plan: str, note: str = "") -> Row:
+def _architecture(label: str, model: str, plan: str, note: str = "") -> PaperRow:
     """A row of the appendix: the plan as printed, beside the one we build and what it comes to."""
-    return Row(label, model, {"plan": plan}, {}, note)
+    return PaperRow(label, model, {"plan": plan}, {}, note)
 
 
 _RESNET_NOTE = "printed 64x1; 128x1 is a slip: the totals need 64x2; 128x3"

@@ -18,7 +18,7 @@ from stepsnet.research.studies.study import Arm, Cell, Setting, Size, Study
 from stepsnet.runs.folder import METRICS, read_lines
 
 if TYPE_CHECKING:
-    from stepsnet.research.studies.runner import Place
+    from stepsnet.research.studies.runner import StudyFiles
 
 ITERS = 400
 WORKERS = 2
@@ -122,7 +122,7 @@ def row(network: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def write_report(place: Place, found: dict[str, Any]) -> Path:
+def write_report(place: StudyFiles, found: dict[str, Any]) -> Path:
     """report.html and demo.json beside the cells, and report.html in each cell."""
     networks = []
     for arm, network in zip(place.chosen().arms, found["networks"], strict=True):

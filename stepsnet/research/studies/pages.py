@@ -16,7 +16,7 @@ from stepsnet.research.studies.study import Arm, Setting
 from stepsnet.runs.folder import GAMMA, read_lines
 
 if TYPE_CHECKING:
-    from stepsnet.research.studies.runner import Place
+    from stepsnet.research.studies.runner import StudyFiles
 
 Charts = Iterator[tuple[str, Chart]]
 """Each with the name of its file."""
@@ -165,7 +165,7 @@ def _list(items: Iterable[str]) -> str:
     return "\n".join(f"- {item}" for item in items)
 
 
-def study_page(place: Place, results: Results) -> StudyPage:
+def study_page(place: StudyFiles, results: Results) -> StudyPage:
     study, size = place.study, place.chosen()
     total, failed, missing = size.count(), len(results.failed()), len(results.missing())
     registered = [
@@ -213,7 +213,7 @@ def _row(results: Results, arm: Arm) -> list[str]:
     ]  # fmt: skip
 
 
-def summary(place: Place, results: Results) -> dict[str, Any]:
+def summary(place: StudyFiles, results: Results) -> dict[str, Any]:
     """For `--json`."""
     outcomes = [
         {"hypothesis": each.hypothesis, "verdict": each.verdict, "difference": each.difference, "error": each.error}
@@ -232,7 +232,7 @@ def summary(place: Place, results: Results) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def gpu_hours(place: Place) -> float:
+def gpu_hours(place: StudyFiles) -> float:
     """6 operations per MAC (forward and backward), for every sample of every cell, at `GPU_RATE`."""
     size = place.chosen()
     cells = [*(cell.arm for cell in size.searched()), *(arm for arm in size.arms for _ in size.seeds)]

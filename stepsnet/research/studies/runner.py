@@ -32,7 +32,7 @@ PINNED = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THRE
 
 
 @dataclass(frozen=True)
-class Place:
+class StudyFiles:
     """The files of a study: the pool of cells, shared by all studies below `out`, and the study's own folder."""
 
     out: Path
@@ -51,7 +51,7 @@ class Place:
         return self.study.sizes[self.size]
 
 
-class Progress(Protocol):
+class StudyProgress(Protocol):
     """Called while a study runs."""
 
     def steps(self, amount: int, note: str) -> None:
@@ -80,7 +80,7 @@ class Ended:
     out_of_time: bool = False
 
 
-def collect(place: Place) -> Results:
+def collect(place: StudyFiles) -> Results:
     """The results so far; a `UsageError` if a cell's folder holds a run of another configuration."""
     lines = ResultLines(place.folder / "results.jsonl")
     found: dict[str, CellResult] = {}
@@ -129,7 +129,7 @@ def step_seconds(arm: Arm, cache: Path, steps: int = 3) -> float:
     return float(read_json(cache)[key])
 
 
-def core_hours(place: Place, tick: Callable[[], None] = lambda: None) -> dict[str, float]:
+def core_hours(place: StudyFiles, tick: Callable[[], None] = lambda: None) -> dict[str, float]:
     """Hours of one core for all cells of each arm, its search included; training steps only."""
     size, hours = place.chosen(), {}
     counted: set[str] = set()
@@ -143,19 +143,19 @@ def core_hours(place: Place, tick: Callable[[], None] = lambda: None) -> dict[st
     return hours
 
 
-def left(place: Place, only: str = "*") -> list[Cell]:
+def left(place: StudyFiles, only: str = "*") -> list[Cell]:
     """The cells that are to be run, as far as their learning rates are known; failed ones are tried again."""
     found = collect(place).found
     cells = [cell for cell in place.chosen().cells(found) if fnmatch(cell.id, only)]
     return [cell for cell in cells if cell.id not in found or not found[cell.id].finished]
 
 
-def steps_left(place: Place, cells: list[Cell]) -> int:
+def steps_left(place: StudyFiles, cells: list[Cell]) -> int:
     """Updates that these cells still need."""
     return sum(cell.arm.steps() - _steps_done(place.pool / cell.id) for cell in cells)
 
 
-def check_data(place: Place, cells: list[Cell], roots: Mapping[str, str]) -> None:
+def check_data(place: StudyFiles, cells: list[Cell], roots: Mapping[str, str]) -> None:
     """Read the data of these cells once, so that an error in them is reported before any cell runs."""
     study = f"{place.study.name} of size {place.size}"
     known = {setting.data for setting in place.chosen().settings() if setting.data}
@@ -173,8 +173,8 @@ def check_data(place: Place, cells: list[Cell], roots: Mapping[str, str]) -> Non
 
 
 def run_study(
-    place: Place, *, roots: Mapping[str, str], workers: int, only: str = "*", hours: float | None = None,
-    progress: Progress | None = None,
+    place: StudyFiles, *, roots: Mapping[str, str], workers: int, only: str = "*", hours: float | None = None,
+    progress: StudyProgress | None = None,
 ) -> Ended:
     """Run the cells that are left, `workers` at a time, for at most `hours`."""
     progress = progress or Silent()
@@ -212,7 +212,7 @@ def run_study(
 class _Process:
     """A running cell."""
 
-    def __init__(self, place: Place, cell: Cell, root: str) -> None:
+    def __init__(self, place: StudyFiles, cell: Cell, root: str) -> None:
         self.cell, self.probes, self.folder = cell, place.study.probes, place.pool / cell.id
         self.log = place.out / "logs" / f"{cell.id}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model, save_model
-from stepsnet.research.bench import Subject, run_memory, saved_bytes
+from stepsnet.research.bench import MemorySubject, run_memory, saved_bytes
 from stepsnet.research.bench.memory import measure_here, peak_in_child, peak_resident_bytes, saved_per_input
 
 FLOAT = 4
@@ -19,7 +19,7 @@ FLOAT = 4
 def test_a_bigger_batch_takes_more_and_the_file_is_the_model(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     save_model(create_model("test_deit", img_size=128), file)
-    subject = Subject("mine", file)
+    subject = MemorySubject("mine", file)
     ticks: list[None] = []
     document = run_memory([subject], batches=(1, 65), tick=lambda: ticks.append(None))
     (row,) = document["rows"]
@@ -28,19 +28,19 @@ def test_a_bigger_batch_takes_more_and_the_file_is_the_model(tmp_path: Path) -> 
 
 
 def test_without_measuring_the_saved_bytes_remain() -> None:
-    document = run_memory([Subject("test_deit"), Subject("test_steps_deit")], measure=False)
+    document = run_memory([MemorySubject("test_deit"), MemorySubject("test_steps_deit")], measure=False)
     assert [row["peaks"] for row in document["rows"]] == [[], []]
     assert document["rows"][0]["saved_per_input"] == saved_per_input(create_model("test_deit"))
 
 
 def test_inference_saves_nothing() -> None:
-    (row,) = run_memory([Subject("test_deit")], modes=("inference",), measure=False)["rows"]
+    (row,) = run_memory([MemorySubject("test_deit")], modes=("inference",), measure=False)["rows"]
     assert row["saved_per_input"] is None
 
 
 def test_a_child_that_fails_says_why() -> None:
     with pytest.raises(UsageError, match="no_such_model"):
-        peak_in_child(Subject("no_such_model"), "training", 1)
+        peak_in_child(MemorySubject("no_such_model"), "training", 1)
 
 
 def test_the_child_runs_the_model_it_is_told() -> None:

@@ -10,7 +10,7 @@ from stepsnet.blocks.attention import Attention
 from stepsnet.blocks.window import WindowAttention
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model
-from stepsnet.research.paper import TABLES, Row, get_tables, reproduce
+from stepsnet.research.paper import TABLES, PaperRow, get_tables, reproduce
 from stepsnet.research.paper.reproduce import Comparison
 
 
@@ -50,7 +50,7 @@ def test_the_only_counts_off_the_printed_digit_and_beyond_rounding_are_the_known
 def test_a_figure_that_is_off_is_called_so(column: str, printed: str, ours: object, verdict: str) -> None:
     from stepsnet.research.paper.reproduce import _verdict
 
-    assert _verdict(Row("a row", "a model", {column: printed}), column, ours) == verdict
+    assert _verdict(PaperRow("a row", "a model", {column: printed}), column, ours) == verdict
 
 
 def test_the_reverse_design_costs_what_the_forward_one_costs() -> None:

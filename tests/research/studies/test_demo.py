@@ -11,7 +11,7 @@ import pytest
 
 from stepsnet.research.studies import demo
 from stepsnet.research.studies.results import CellResult
-from stepsnet.research.studies.runner import Place, run_study
+from stepsnet.research.studies.runner import StudyFiles, run_study
 
 
 def found(*networks: tuple[str, float, float]) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Steps:
 
 @pytest.mark.timeout(600)
 def test_a_small_demo_runs_as_a_study_and_writes_its_report(tmp_path: Path) -> None:
-    place = Place(tmp_path, demo.demo_study((3,), demo.arms(4, "8x2", "4x1, 8x1")), "quick")
+    place = StudyFiles(tmp_path, demo.demo_study((3,), demo.arms(4, "8x2", "4x1, 8x1")), "quick")
     progress = Steps()
     results = run_study(place, roots={}, workers=3, progress=progress).results
     assert sorted(progress.cells) == ["demo-matched-2-s3", "demo-residual-2-s3", "demo-steps-2-s3"]

@@ -24,7 +24,7 @@ from stepsnet.research.studies.ablations import DROPS, PATHS
 from stepsnet.research.studies.cell import probe
 from stepsnet.research.studies.pages import gamma_over_depth, study_page
 from stepsnet.research.studies.results import CellResult, ResultLines, has_null
-from stepsnet.research.studies.runner import Place, collect, left, run_study
+from stepsnet.research.studies.runner import StudyFiles, collect, left, run_study
 from stepsnet.research.studies.study import Arm, Cell, Search, Study
 from stepsnet.runs.folder import read_lines, read_result
 from stepsnet.train.config import customise
@@ -47,7 +47,7 @@ def test_a_study_runs_reports_what_failed_and_runs_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = toy.study(toy.arm("plain"), toy.arm("broken", "lr=1e30"))
-    place = Place(tmp_path, study, "quick")
+    place = StudyFiles(tmp_path, study, "quick")
     ended = run_study(place, roots={}, workers=2)
     statuses = {cell: found.status for cell, found in ended.results.found.items()}
     assert statuses == {"toy-plain-2-s0": "finished", "toy-broken-2-s0": "failed"}
@@ -61,7 +61,7 @@ def test_a_study_runs_reports_what_failed_and_runs_nothing_twice(
     assert environment["threads"] == 1
 
     monkeypatch.setattr(runner, "_Process", None)  # starting a cell fails
-    again = Place(tmp_path, toy.study(toy.arm("plain"), name="other"), "quick")
+    again = StudyFiles(tmp_path, toy.study(toy.arm("plain"), name="other"), "quick")
     assert not run_study(again, roots={}, workers=1).results.missing()
     assert [cell.id for cell in left(place)] == ["toy-broken-2-s0"]
 
@@ -69,16 +69,16 @@ def test_a_study_runs_reports_what_failed_and_runs_nothing_twice(
 SCRIPT = """
 import sys
 from pathlib import Path
-from stepsnet.research.studies.runner import Place, run_study
+from stepsnet.research.studies.runner import StudyFiles, run_study
 from tests.research.studies import toy
-run_study(Place(Path(sys.argv[1]), toy.study(toy.arm(iters=30)), "quick"), roots={}, workers=1)
+run_study(StudyFiles(Path(sys.argv[1]), toy.study(toy.arm(iters=30)), "quick"), roots={}, workers=1)
 """
 
 
 @patient
 def test_a_study_that_was_killed_goes_on_where_it_was(tmp_path: Path, one_thread: None) -> None:
     study, cell = toy.study(toy.arm(iters=30)), Cell(toy.arm(iters=30), 0)
-    place = Place(tmp_path / "killed", study, "quick")
+    place = StudyFiles(tmp_path / "killed", study, "quick")
     metrics = place.pool / cell.id / "metrics.jsonl"
     with subprocess.Popen([sys.executable, "-c", SCRIPT, str(place.out)], cwd=ROOT) as parent:
         wait_for(lambda: len(read_lines(metrics)) > 5)
@@ -138,7 +138,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 @pytest.mark.usefixtures("no_processes")
 def test_a_cell_that_was_run_with_other_settings_is_refused(tmp_path: Path) -> None:
     toy.pretend(tmp_path / "cells", Cell(toy.arm(iters=7), 0), 1.0)
-    place = Place(tmp_path, toy.study(toy.arm(iters=5)), "quick")
+    place = StudyFiles(tmp_path, toy.study(toy.arm(iters=5)), "quick")
     with pytest.raises(UsageError, match=r"toy-plain-2-s0 was run with iters=7, but the study registers iters=5"):
         run_study(place, roots={}, workers=1)
 
@@ -148,20 +148,20 @@ def test_where_a_pool_and_its_data_lie_does_not_matter(tmp_path: Path) -> None:
     cell = Cell(toy.arm(data="books"), 0)
     toy.pretend(tmp_path / "first" / "cells", cell, 1.0)
     (tmp_path / "first").rename(tmp_path / "second")
-    place = Place(tmp_path / "second", toy.study(cell.arm), "quick")
+    place = StudyFiles(tmp_path / "second", toy.study(cell.arm), "quick")
     assert run_study(place, roots={}, workers=1).results.found[cell.id].loss == 1.0
 
 
 @pytest.mark.usefixtures("no_processes")
 def test_missing_data_are_asked_for_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="give --data books=PATH"):
-        run_study(Place(tmp_path, toy.study(toy.arm(data="books")), "quick"), roots={}, workers=1)
+        run_study(StudyFiles(tmp_path, toy.study(toy.arm(data="books")), "quick"), roots={}, workers=1)
 
 
 @pytest.mark.usefixtures("no_processes")
 def test_only_cells_that_match_are_run(tmp_path: Path) -> None:
     study = toy.study(toy.arm("one"), toy.arm("two"), seeds=(0, 1))
-    assert [cell.id for cell in left(Place(tmp_path, study, "quick"), "*two*s1")] == ["toy-two-2-s1"]
+    assert [cell.id for cell in left(StudyFiles(tmp_path, study, "quick"), "*two*s1")] == ["toy-two-2-s1"]
 
 
 @pytest.mark.usefixtures("no_processes")
@@ -170,9 +170,9 @@ def test_a_finished_run_without_its_probe_is_not_finished(tmp_path: Path) -> Non
     folder = toy.pretend(tmp_path / "cells", cell, 1.0)
     study = toy.study(cell.arm)
     looked = type(study)(**{**study.__dict__, "probes": ("paths",)})
-    assert left(Place(tmp_path, looked, "quick")) == [cell]
+    assert left(StudyFiles(tmp_path, looked, "quick")) == [cell]
     (folder / "paths.json").write_text('{"loss": {}}')
-    assert left(Place(tmp_path, looked, "quick")) == []
+    assert left(StudyFiles(tmp_path, looked, "quick")) == []
 
 
 def test_a_finished_cell_is_not_trained_again_where_its_data_are_elsewhere(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_two_studies_may_want_the_same_cell_at_once(tmp_path: Path) -> None:
 def test_a_probe_that_is_not_finite_is_a_failure_and_decides_nothing(
     study: Study, probe: dict[str, object], tmp_path: Path
 ) -> None:
-    place = Place(tmp_path, study, "quick")
+    place = StudyFiles(tmp_path, study, "quick")
     for cell in place.chosen().cells():
         toy.pretend(place.pool, cell, 1.0, **{study.name: probe})
     page = study_page(place, collect(place))
@@ -292,7 +292,7 @@ def test_failed_cells_are_in_no_figure(tmp_path: Path) -> None:
 
 def test_the_report_has_tables_outcomes_and_figures(tmp_path: Path) -> None:
     study = toy.study(toy.arm("one"), toy.arm("two"), seeds=(0, 1))
-    place = Place(tmp_path, study, "quick")
+    place = StudyFiles(tmp_path, study, "quick")
     for cell in place.chosen().cells():
         toy.pretend(place.pool, cell, (1.0 if cell.arm.network == "two" else 2.0) + 0.1 * cell.seed)
     html, markdown = study_page(place, collect(place)).write(place.folder)
@@ -316,7 +316,7 @@ def searching(*arms: Arm, seeds: tuple[int, ...] = (0, 1)) -> Study:
 
 
 def test_a_search_decides_the_learning_rate_of_the_cells_that_follow(tmp_path: Path) -> None:
-    place = Place(tmp_path, searching(toy.arm("one"), toy.arm("two")), "quick")
+    place = StudyFiles(tmp_path, searching(toy.arm("one"), toy.arm("two")), "quick")
     size = place.chosen()
     assert size.count() == 4 + 4
     assert [cell.id for cell in left(place)] == [
@@ -340,7 +340,7 @@ def test_a_search_decides_the_learning_rate_of_the_cells_that_follow(tmp_path: P
 
 
 def test_an_open_learning_rate_leaves_its_arm_unfinished(tmp_path: Path) -> None:
-    place = Place(tmp_path, searching(toy.arm("one"), toy.arm("two")), "quick")
+    place = StudyFiles(tmp_path, searching(toy.arm("one"), toy.arm("two")), "quick")
     for cell in place.chosen().searched()[:3]:
         toy.pretend(place.pool, cell, 1.0)
     results = collect(place)
@@ -352,7 +352,7 @@ def test_an_open_learning_rate_leaves_its_arm_unfinished(tmp_path: Path) -> None
 
 @patient
 def test_a_study_with_a_search_runs_both_phases(tmp_path: Path) -> None:
-    place = Place(tmp_path, searching(toy.arm("one"), seeds=(0,)), "quick")
+    place = StudyFiles(tmp_path, searching(toy.arm("one"), seeds=(0,)), "quick")
     results = run_study(place, roots={}, workers=2).results
     assert not results.missing()
     assert len(results.found) == 3
@@ -362,5 +362,5 @@ def test_a_study_with_a_search_runs_both_phases(tmp_path: Path) -> None:
 
 def test_core_hours_count_the_search_and_every_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "step_seconds", lambda arm, cache: 3600.0)
-    hours = runner.core_hours(Place(tmp_path, searching(toy.arm("one"), toy.arm("two")), "quick"))
+    hours = runner.core_hours(StudyFiles(tmp_path, searching(toy.arm("one"), toy.arm("two")), "quick"))
     assert hours == {"toy-one-2": 2 * 3 + 2 * 5, "toy-two-2": 2 * 3 + 2 * 5}
