@@ -31,7 +31,7 @@ def _same_random_numbers() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_network() -> Iterator[None]:
-    """Connections leave this machine for nobody; processes of one test may talk to each other."""
+    """Tests cannot reach the network; processes of one test can reach each other."""
     connect = socket.socket.connect
 
     def connect_nearby(self: socket.socket, address: Any) -> None:

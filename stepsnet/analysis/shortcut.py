@@ -105,7 +105,7 @@ def measure(
     with undisturbed(model), watch_blocks(model, visit, *inputs, blocks=blocks, channel_dim=channel_dim):
         forward()
     if not found:
-        raise UsageError(f"start={start} leaves no block: the network has no more than that")
+        raise UsageError(f"start={start} leaves no block to measure; give the number of an earlier block")
     numbers, stages = [number for number, _ in places], [stage for _, stage in places]
     gamma, sigma, sigma_0, residual, of_residual, branch, of_branch, cosine = torch.stack(found, dim=1).tolist()
     return ShortcutRatio(gamma, sigma, sigma_0, residual, of_residual, branch, of_branch, cosine, numbers, stages)

@@ -26,7 +26,7 @@ class Place:
 
 
 class DropPath(nn.Module):
-    """Stochastic depth: whole branches of single samples vanish, the others grow so that the mean stays."""
+    """Stochastic depth: in training, drops the branch of random samples and scales the others so that the mean is equal."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class DropPath(nn.Module):
 
     @property
     def idle(self) -> bool:
-        """Whether everything passes as it is."""
+        """Whether the branch is returned unchanged."""
         return self.rate == 0.0 or not self.training
 
     def forward(self, x: Tensor) -> Tensor:
@@ -61,11 +61,11 @@ class Residual(nn.Module):
 
 
 class LayerScale(Residual):
-    """z = x + λ R(norm(x)), λ one learned number a channel that starts small (CaiT, arXiv 2103.17239)."""
+    """z = x + λ R(norm(x)), λ one learned number per channel that starts small (CaiT, arXiv 2103.17239)."""
 
     def __init__(self, norm: nn.Module | None, branch: nn.Module, place: Place) -> None:
         super().__init__(norm, branch, place)
-        # CaiT's schedule: the deeper the network, the quieter the start.
+        # CaiT's schedule: deeper networks start with smaller values.
         self.start = 0.1 if place.depth <= 18 else 1e-5 if place.depth <= 24 else 1e-6
         self.channel_dim = place.channel_dim
         self.scale = nn.Parameter(torch.empty(place.width))
@@ -111,7 +111,7 @@ class LayerNormScaling(Residual):
 class DeepNorm(Residual):
     """z = norm(α x + β R(x)), α = (2 depth)^¼ and β = (8 depth)^-¼ (arXiv 2203.00555, which scales weights by β).
 
-    Where a block has no norm to put behind the sum, the sum is divided by α instead: the same share for the shortcut.
+    A block without a norm divides the sum by α instead, which gives the shortcut the same share.
     """
 
     def __init__(self, norm: nn.Module | None, branch: nn.Module, place: Place) -> None:

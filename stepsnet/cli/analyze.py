@@ -97,7 +97,7 @@ def _on_inputs(args: argparse.Namespace) -> tuple[Shown, str]:
     import dataclasses
 
     if args.data is not None:
-        raise UsageError(f"--data is for paths and drops; {args.what} reads a run's data from where the run read it.")
+        raise UsageError(f"--data is for paths and drops; {args.what} uses the data path of the run.")
     with progress(f"{args.what} of {args.model}", None, "models") as bar:
         loaded = load_with_inputs(args.model, args.seed)
         if args.batch is not None:

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.tasks.generation import Sampling, generate
 
     if args.context is not None and args.context < 0:
-        raise UsageError(f"--context is {args.context}, but is a number of tokens, or 0 for all.")
+        raise UsageError(f"--context is {args.context}, but must be a number of tokens, or 0 for all.")
     sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
     model, vocabulary = load_language_run(args.run, ema=args.ema, tokenizer=args.tokenizer)
     (trained,) = model.input_size

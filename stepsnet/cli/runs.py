@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     root = Path(args.dir)
     if not root.is_dir():
-        raise UsageError(f"There is no folder {root}; a first run makes it: stepsnet train digits.")
+        raise UsageError(f"There is no folder {root}; `stepsnet train digits` creates one.")
     found = [summarize(folder) for folder in find_runs(root)]
     if args.json:
         print_json(found)

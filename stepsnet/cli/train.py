@@ -119,7 +119,7 @@ def _print_keys(recipe: str | None, words: Sequence[str], *, json: bool) -> int:
 
 
 def _in_words(value: Any) -> str:
-    """A value as it is written on the command line."""
+    """A value in the form of the command line."""
     if value in ("", [], {}):
         return "empty"
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Joins: how the new slice x_i is put beside y_{i-1} at the start of step i."""
+"""Joins: how the new slice x_i is concatenated with y_{i-1} at the start of step i."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PlainJoin(nn.Module):
         return torch.cat((y, self.scaled(y, x)), self.channel_dim)
 
     def scaled(self, y: Tensor, x: Tensor) -> Tensor:  # noqa: ARG002
-        """x_i as it is put beside y."""
+        """The x_i to concatenate with y."""
         return x
 
 

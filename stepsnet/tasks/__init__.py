@@ -42,4 +42,4 @@ def make_task(
         from stepsnet.tasks.segmentation import Segmentation
 
         return Segmentation(load_mask_folder(data), data, augment, segment or SegmentConfig(), seed=seed)
-    raise UsageError(f"there is no task {name!r}, but {', '.join(TASKS)}{nearest(name, TASKS)}.")
+    raise UsageError(f"there is no task {name!r}{nearest(name, TASKS)}; the tasks are {', '.join(TASKS)}.")

@@ -119,5 +119,5 @@ def _task_without_data(config: TrainConfig, facts: dict[str, Any]) -> DenseTask:
         objects = Objects("", tuple(facts["classes"]), tuple(facts["category_ids"]), split, split)
         return Detection(objects, config.data, changes, config.detect, seed=config.seed)
     masks = MaskSplit(nothing, ())
-    pictures = MaskedImages("", tuple(facts["classes"]), np.zeros(256, dtype=np.uint8), masks, masks)
-    return Segmentation(pictures, config.data, changes, config.segment, seed=config.seed)
+    images = MaskedImages("", tuple(facts["classes"]), np.zeros(256, dtype=np.uint8), masks, masks)
+    return Segmentation(images, config.data, changes, config.segment, seed=config.seed)

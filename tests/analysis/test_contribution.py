@@ -13,7 +13,7 @@ from stepsnet.macro import Stack, StepsNet
 from stepsnet.models import create_model
 from tests.analysis.nets import Foreign, Scale, no_hooks
 
-PICTURE_MODELS = ["test_steps_deit", "test_steps_swin", "test_steps_resnet", "test_steps_swinpp", "test_deit"]
+VISION_MODELS = ["test_steps_deit", "test_steps_swin", "test_steps_resnet", "test_steps_swinpp", "test_deit"]
 
 
 def test_the_update_of_a_step_is_what_its_blocks_add() -> None:
@@ -81,7 +81,7 @@ def test_few_positions_limit_the_rank() -> None:
     assert width_use(StepsNet([Stack([Scale(1.0)])], [8]), torch.randn(3, 8)).limit == [2]
 
 
-@pytest.mark.parametrize("name", PICTURE_MODELS)
+@pytest.mark.parametrize("name", VISION_MODELS)
 def test_models_of_the_package_are_measured_and_left_unchanged(name: str) -> None:
     model = create_model(name).train()
     x = torch.randn(2, 3, 32, 32)

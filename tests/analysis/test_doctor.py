@@ -166,7 +166,7 @@ def test_layerscale_is_advised_only_to_models_without_branch_scales(residual: st
 
 
 @pytest.mark.parametrize("owner", ["block", "norm"])
-def test_branch_scales_are_told_from_scales_of_norms(owner: str) -> None:
+def test_branch_scales_are_distinguished_from_scales_of_norms(owner: str) -> None:
     model = network(Block(16) for _ in range(3))
     (model[1] if owner == "block" else model[1].norm).register_parameter("gamma", nn.Parameter(torch.ones(16)))  # type: ignore[index]
     assert traits_of(model).scales is (owner == "block")
@@ -262,7 +262,7 @@ def test_blocks_that_do_little_each_and_much_together_could_not_be_removed() -> 
     assert (finding.severity, finding.change) == ("note", {})
 
 
-def test_small_branches_before_training_are_no_finding() -> None:
+def test_small_branches_before_training_are_not_a_finding() -> None:
     assert named(diagnose(network(Block(16, scale=1e-4) for _ in range(8)), x(), trained=False)) == {}
 
 

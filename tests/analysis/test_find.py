@@ -13,7 +13,7 @@ from stepsnet.analysis.find import FoundStack, find_blocks
 from stepsnet.errors import UsageError
 from stepsnet.optional.torchvision import import_torchvision
 
-PICTURES = (2, 3, 32, 32)
+IMAGES = (2, 3, 32, 32)
 
 
 def timm_model(name: str, **options: Any) -> nn.Module:
@@ -59,7 +59,7 @@ def test_blocks_of_timm(name: str, looking: str) -> None:
     options, expected, kind, channel_dim = TIMM[name]
     with torch.device("meta"):
         model = timm_model(name, **options)
-        inputs = (torch.empty(PICTURES),) if looking == "pass" else ()
+        inputs = (torch.empty(IMAGES),) if looking == "pass" else ()
     found = find_blocks(model, *inputs)
     assert [stack.blocks for stack in found] == [
         [model.get_submodule(f"{where}.{i}") for i in at] for where, at in expected.items()
@@ -84,7 +84,7 @@ def transformers_model(kind: str) -> tuple[nn.Module, Tensor]:
     if kind == "mixtral":
         small |= {"num_local_experts": 3}
     config = transformers.AutoConfig.for_model(kind, **small)
-    return transformers.AutoModel.from_config(config), torch.zeros(PICTURES) if kind == "vit" else torch.zeros(
+    return transformers.AutoModel.from_config(config), torch.zeros(IMAGES) if kind == "vit" else torch.zeros(
         2, 7, dtype=torch.long
     )
 

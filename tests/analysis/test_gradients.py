@@ -161,7 +161,7 @@ def test_the_default_loss_is_that_of_random_classes() -> None:
     assert float(random_class_loss(torch.tensor(1.5))) == 1.5
 
 
-def test_a_loss_that_is_no_scalar_is_refused() -> None:
+def test_a_loss_that_is_not_a_scalar_is_refused() -> None:
     with pytest.raises(UsageError, match="scalar"):
         gradient_flow(constant_branches(), torch.randn(1, 6), loss=lambda output: output)
 

@@ -199,7 +199,7 @@ class InPlace(nn.Module):
         ([], "blocks is empty"),
     ],
 )
-def test_blocks_that_are_no_modules_are_refused(look: Callable[..., object], blocks: Any, sentence: str) -> None:
+def test_blocks_that_are_not_modules_are_refused(look: Callable[..., object], blocks: Any, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         look(nn.Sequential(Scale(2.0)), torch.randn(2, 8), blocks=blocks)
 

@@ -33,14 +33,14 @@ def test_attention() -> None:
     torch.testing.assert_close(layer(x), torch.stack([attend(layer, tokens) for tokens in x]))
 
 
-def slow_window_attention(layer: WindowAttention, picture: Tensor) -> Tensor:
+def slow_window_attention(layer: WindowAttention, image: Tensor) -> Tensor:
     """Window by window over one map (H, W, C): roll, pad, cut, attend, put back."""
-    H, W, C = picture.shape
+    H, W, C = image.shape
     h, w = min(layer.window, H), min(layer.window, W)
     down, right = (layer.shift if h < H else 0), (layer.shift if w < W else 0)
     high, wide = -(-H // h) * h, -(-W // w) * w
     padded = torch.zeros(high, wide, C)
-    padded[:H, :W] = picture.roll((-down, -right), (0, 1))
+    padded[:H, :W] = image.roll((-down, -right), (0, 1))
     result = torch.zeros(high, wide, C)
 
     def bias(place: tuple[int, int], other: tuple[int, int]) -> Tensor:

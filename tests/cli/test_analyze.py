@@ -102,7 +102,7 @@ def test_every_subject_can_be_drawn(
         (["gamma", "test_deit", "--plot", "nowhere/map.svg"], "there is no folder nowhere"),
     ],
 )
-def test_mistakes_are_answered_with_a_sentence(
+def test_usage_errors_are_one_sentence(
     capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
 ) -> None:
     assert main(["analyze", *words]) == 2
@@ -123,7 +123,7 @@ def test_a_run_without_steps_has_nothing_to_take_away(capsys: pytest.CaptureFixt
     assert "no StepsNet of several steps" in capsys.readouterr().err
 
 
-def test_embedded_data_lie_nowhere_else(capsys: pytest.CaptureFixture[str], trained: Path, tmp_path: Path) -> None:
+def test_embedded_data_cannot_be_redirected(capsys: pytest.CaptureFixture[str], trained: Path, tmp_path: Path) -> None:
     assert main(["analyze", "drops", str(trained), "--data", str(tmp_path)]) == 2
     assert "digits, is part of stepsnet" in capsys.readouterr().err
 

@@ -59,7 +59,7 @@ def test_speed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(cases[0]["contenders"][0]["seconds"]) == 2
 
 
-def test_the_papers_accuracies_stand_beside_its_models() -> None:
+def test_the_papers_accuracies_are_listed_with_its_models() -> None:
     from stepsnet.cli.bench import printed_accuracy
 
     assert printed_accuracy()["steps_swin_tiny"] == 82.4
@@ -163,7 +163,7 @@ def test_out_gets_json_charts_and_one_page(
         (["depth", "--batch", "4", "8"], ["one batch size"]),
     ],
 )
-def test_a_mistake_gets_one_sentence_and_exit_code_2(
+def test_usage_errors_are_one_sentence_and_exit_code_2(
     words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", *words]) == 2
@@ -174,7 +174,7 @@ def test_a_mistake_gets_one_sentence_and_exit_code_2(
         assert fact in said.err
 
 
-def test_without_timm_the_way_to_install_it_is_said(
+def test_without_timm_the_error_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import sys
@@ -193,7 +193,7 @@ def _as_if_there_were_no_timm(name: str) -> object:
     return __import__(name, fromlist=["_"])
 
 
-def test_threads_are_for_the_measurement_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_threads_apply_only_during_the_measurement(capsys: pytest.CaptureFixture[str]) -> None:
     before = torch.get_num_threads()
     machine = measured(capsys, "speed", "test_deit", "--against", "eager", "--threads", str(before + 1), *QUICK)[
         "machine"

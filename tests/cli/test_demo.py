@@ -97,7 +97,7 @@ def test_a_stopped_demo_says_how_to_continue(
     ("words", "sentence"),
     [(["--seed", "-1"], "--seed: -1 is not a whole number from 0"), (["--out", "full"], "full is not an empty folder")],
 )
-def test_mistakes_are_reported(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_reported(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("full").mkdir()
     Path("full/file").touch()
     assert main(["demo", *words]) == 2

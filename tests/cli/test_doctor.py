@@ -89,7 +89,7 @@ def test_a_saved_file_will_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert len(found["blocks"]) == 8
 
 
-def test_an_ill_model_is_told_what_to_create(
+def test_a_model_with_findings_gets_a_recommended_plan(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from stepsnet.analysis.doctor import rules
@@ -249,7 +249,7 @@ def test_a_model_of_timm(capsys: pytest.CaptureFixture[str]) -> None:
         pytest.param("hf:nothing", "no model type", marks=needs_transformers),
     ],
 )
-def test_a_mistake_is_answered_in_a_sentence(word: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_one_sentence(word: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", word]) == 2
     said = capsys.readouterr().err
     assert sentence in said

@@ -51,7 +51,7 @@ def test_a_saved_model_becomes_a_file_with_its_norms_folded() -> None:
     assert not any("running_mean" in name for name in run.state_dict())
 
 
-def test_a_run_becomes_a_file_that_knows_its_classes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exported_run_contains_its_classes(capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "model=test_resnet",
         "batch_size=64",
@@ -91,7 +91,7 @@ def test_deit_says_why_its_size_is_fixed(capsys: pytest.CaptureFixture[str]) -> 
         (["test_deit", "--format", "tflite"], "invalid choice: 'tflite'"),
     ],
 )
-def test_mistakes_get_a_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_one_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     from safetensors.torch import save_file
 
     Path("folder").mkdir()
@@ -101,7 +101,7 @@ def test_mistakes_get_a_sentence(words: list[str], sentence: str, capsys: pytest
     assert sentence in capsys.readouterr().err
 
 
-def test_a_folder_that_is_no_run_does_not_hide_a_registered_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_a_run_does_not_hide_a_registered_name(capsys: pytest.CaptureFixture[str]) -> None:
     Path("test_resnet").mkdir()
     assert main(["export", "test_resnet", *QUICK]) == 0
     assert "its weights are random" in capsys.readouterr().out

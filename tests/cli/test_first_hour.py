@@ -58,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=lambda value: " ".join(value)[:60],
 )
-def test_a_mistake_gets_one_sentence_and_exit_code_2(
+def test_usage_errors_are_one_sentence_and_exit_code_2(
     words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
@@ -129,7 +129,7 @@ def test_listing_imports_nothing_heavy(words: list[str]) -> None:
     assert found.returncode == 0, found.stderr
 
 
-def test_long_work_prints_a_line_now_and_then_where_there_is_no_terminal(
+def test_without_a_terminal_long_work_prints_progress_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.05)

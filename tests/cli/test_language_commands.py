@@ -160,7 +160,7 @@ def test_several_prompts_are_one_batch(weights: Path, capsys: pytest.CaptureFixt
     assert {text["finished"] for text in texts} == {"length"}
 
 
-def test_text_streams_as_it_is_written(
+def test_text_is_printed_while_it_is_generated(
     weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from stepsnet.tasks import generation
@@ -174,7 +174,7 @@ def test_text_streams_as_it_is_written(
     assert main(["generate", str(weights), "--prompt", "Hello"]) == 0
 
 
-def test_a_prompt_longer_than_the_context_is_told(weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_prompt_longer_than_the_context_is_reported(weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", str(weights), "--prompt", "x" * 40, "--tokens", "1"]) == 0
     assert "The prompt has 40 tokens; the model sees the last 32 of them" in capsys.readouterr().err
     assert main(["generate", str(weights), "--prompt", "x" * 40, "--tokens", "1", "--context", "0"]) == 0
@@ -198,7 +198,7 @@ def test_a_tokenizer_of_another_size_is_refused(
         (["image.safetensors"], "is not a language model"),
     ],
 )
-def test_mistakes_are_sentences(
+def test_usage_errors_are_one_sentence(
     weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
 ) -> None:
     monkeypatch.chdir(weights.parent)

@@ -80,7 +80,7 @@ def test_every_command_on_disk_is_in_the_table(file: Path) -> None:
     assert file.stem.replace("_", "-") in NAMES or "def run(args" not in file.read_text()
 
 
-def test_a_mistake_of_the_user_is_one_sentence_and_exit_code_2(
+def test_usage_errors_are_one_sentence_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(entry, "load", lambda _: Raising(UsageError("The plan decreases.")))
@@ -117,7 +117,7 @@ def test_the_exit_code_reaches_the_shell() -> None:
     assert shell("nonsense").returncode == 2
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "stepsnet", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

@@ -45,7 +45,7 @@ def test_info_draws_one_bar_a_step_as_wide_as_the_step(capsys: pytest.CaptureFix
     assert lengths[1] == pytest.approx(lengths[2] * 272 / 384, abs=1)
 
 
-def test_reproduce_prints_our_figures_beside_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reproduce_prints_our_counts_and_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "table8", "--json"]) == 0
     table = json.loads(capsys.readouterr().out)
     last = table["rows"][-1]
@@ -74,7 +74,7 @@ def test_reproduce_shows_exceptions_as_such(capsys: pytest.CaptureFixture[str]) 
         (["reproduce", "table99"], ["table99", "table9"]),
     ],
 )
-def test_a_mistake_gets_one_sentence_and_exit_code_2(
+def test_usage_errors_are_one_sentence_and_exit_code_2(
     words: list[str], facts: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2

@@ -98,7 +98,7 @@ def test_json_is_printed_on_request(root: Path, tmp_path: Path, capsys: pytest.C
         (["boxes", "empty"], "empty has no images"),
     ],
 )
-def test_mistakes_get_a_sentence(
+def test_usage_errors_are_one_sentence(
     root: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "empty").mkdir(exist_ok=True)

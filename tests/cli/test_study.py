@@ -59,7 +59,7 @@ def test_a_report_says_what_the_rule_says(tmp_path: Path, capsys: pytest.Capture
         (["steps", "--data", "cifar10=."], "steps of size quick has no such data; it needs no data"),
     ],
 )
-def test_mistakes_are_answered_in_a_sentence(
+def test_usage_errors_are_one_sentence(
     words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["study", *words, "--out", str(tmp_path)]) == 2
@@ -82,7 +82,7 @@ def test_the_wrong_folder_of_data_is_noticed_before_any_cell_runs(
     assert not list((tmp_path / "out").rglob("config.json"))
 
 
-def test_a_file_is_no_place_for_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_folder_of_a_study_cannot_be_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(["study", "steps", "--report", "--out", str(tmp_path / "file")]) == 2
     assert "is a file" in capsys.readouterr().err

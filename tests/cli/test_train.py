@@ -84,7 +84,7 @@ def test_a_dry_run_says_everything_and_does_nothing(at_home: Path, capsys: pytes
         (["runs", "nowhere"], "There is no folder nowhere"),
     ],
 )
-def test_a_mistake_is_answered_with_a_sentence_and_exit_code_2(
+def test_usage_errors_are_one_sentence_and_exit_code_2(
     words: list[str], sentence: str, at_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
@@ -183,7 +183,7 @@ def test_a_run_that_fails_says_why_and_leaves_with_1(
     assert capsys.readouterr().err.endswith("The disk is full.\n")
 
 
-def test_a_foreign_folder_is_left_alone(at_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_a_run_is_not_changed(at_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine").mkdir()
     Path("mine/precious.txt").write_text("keep")
     assert main(["train", "digits", *QUICK, "out=mine"]) == 2

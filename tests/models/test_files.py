@@ -232,7 +232,7 @@ def test_a_missing_file_is_refused(path: Path) -> None:
         load_model(path)
 
 
-def test_the_folder_of_a_run_stands_for_its_final_weights(tmp_path: Path) -> None:
+def test_the_folder_of_a_run_means_its_final_weights(tmp_path: Path) -> None:
     model = create_model("test_deit").eval()
     save_model(model, tmp_path / "weights.safetensors")
     x = example(model)

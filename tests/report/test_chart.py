@@ -103,7 +103,7 @@ def test_every_colour_is_legible_on_its_background() -> None:
         assert all(contrast(COLORS[name][mode], paper) >= 3.0 for name in SERIES)
 
 
-def test_title_and_note_are_drawn_in_a_file_and_left_to_the_caption_in_a_page() -> None:
+def test_title_and_note_are_drawn_in_files_but_not_in_pages() -> None:
     chart = lines_chart(Line("one", [0, 1], [0, 1]), note="two seeds")
     assert "a &lt; b</text>" in chart.document()
     assert ">two seeds<" in chart.document()
@@ -231,7 +231,7 @@ def test_a_heat_map_begins_at_its_first_and_ends_at_its_last_step() -> None:
     assert not any(word.startswith("-") for word in texts(small_map()))
 
 
-def test_a_heat_map_has_a_colour_a_level_and_none_for_a_missing_value() -> None:
+def test_a_heat_map_has_one_colour_per_level_and_none_for_a_missing_value() -> None:
     assert heat(0.0) == "#440154"
     assert heat(1.0) == "#fde725"
     cells = re.findall(r'<path d="([^"]+)" fill="#\w+" shape-rendering', small_map().element())

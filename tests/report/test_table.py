@@ -67,7 +67,7 @@ def test_titles_wrap_before_texts_and_texts_before_columns_go() -> None:
     assert table.text(28).splitlines()[-2:] == ["x      1  one two three four", "          five"]
 
 
-def test_what_always_stays_is_not_cut_even_where_it_is_too_wide() -> None:
+def test_names_and_priority_0_are_kept_even_if_too_wide() -> None:
     table = Table(
         (Column("model", "name"), Column("loss", priority=0), Column("time")),
         [["a_very_long_model_name", "3.14159", "2 s"]],
@@ -77,7 +77,7 @@ def test_what_always_stays_is_not_cut_even_where_it_is_too_wide() -> None:
     assert " ".join(lines[3:]) == "Left out to fit 20 columns: time."
 
 
-def test_numbers_stand_right_names_and_texts_left() -> None:
+def test_numbers_are_right_aligned_and_text_left_aligned() -> None:
     table = Table(("network", "loss", Column("remark", "text")), [["a", "10.25", "x"], ["bb", "9.5", "y"]])
     assert table.text().splitlines()[2:] == ["a        10.25  x", "bb         9.5  y"]
 

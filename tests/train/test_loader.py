@@ -83,7 +83,7 @@ def test_strict_reports_an_unreadable_image_of_a_worker_in_one_sentence(tmp_path
         folder = tmp_path / "train" / "ab"[number % 2]
         folder.mkdir(parents=True, exist_ok=True)
         image.new("RGB", (8, 8)).save(folder / f"{number}.png")
-    (tmp_path / "train" / "a" / "0.png").write_bytes(b"nothing like a picture")
+    (tmp_path / "train" / "a" / "0.png").write_bytes(b"not an image")
     data = DataConfig(kind="image_folder", root=str(tmp_path / "train"), img_size=8, strict=True, valid_fraction=0.25)
     task = make_task("classification", data, AugmentConfig(), 0, 0.0)
     batches = TrainingBatches(task, BatchKeys(len(task.train), len(task.train), 0, ALONE), workers=1)

@@ -90,5 +90,5 @@ def _advised(finding: Finding, advise: Advise) -> Finding:
 
 
 def _rank(severity: str) -> int:
-    """0 for the most severe; the largest number for what is no severity."""
+    """0 for the most severe; the largest number for an unknown severity."""
     return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)

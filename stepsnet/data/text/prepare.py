@@ -326,7 +326,7 @@ def _start_worker(tokenizer: str, dtype: str) -> None:
 
 
 def _exit_with_parent() -> None:
-    """Exit when the parent was killed; otherwise the worker would wait for ever."""
+    """Exit when the parent was killed; otherwise the worker would wait forever."""
     parent = parent_process()
     if parent is not None:
         parent.join()

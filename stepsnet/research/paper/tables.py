@@ -263,7 +263,7 @@ TABLE_11 = PaperTable(
 
 
 def _architecture(label: str, model: str, plan: str, note: str = "") -> PaperRow:
-    """A row of the appendix: the plan as printed, beside the one we build and what it comes to."""
+    """A row of the appendix: the printed plan, compared with the plan of our model."""
     return PaperRow(label, model, {"plan": plan}, {}, note)
 
 

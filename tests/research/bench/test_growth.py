@@ -26,7 +26,7 @@ def test_every_step_is_widened_alike() -> None:
     assert with_width("test_steps_deit", 64).plan == "32x4, 44x2, 64x2"
 
 
-def test_bytes_and_macs_grow_as_they_should() -> None:
+def test_bytes_and_macs_grow_with_the_expected_exponents() -> None:
     document = run_growth(["test_deit"], depths=(4, 8, 16), widths=(64, 128, 256), batch=1, rounds=1)
     depth, width = document["series"]
     assert (depth["varies"], width["varies"]) == ("depth", "width")

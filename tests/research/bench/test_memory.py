@@ -43,7 +43,7 @@ def test_a_child_that_fails_says_why() -> None:
         peak_in_child(MemorySubject("no_such_model"), "training", 1)
 
 
-def test_the_child_runs_the_model_it_is_told() -> None:
+def test_the_child_process_runs_the_given_model() -> None:
     task = {"name": "test_deit", "file": None, "mode": "inference", "batch": 1, "threads": torch.get_num_threads()}
     assert measure_here(task) > 10_000_000
 

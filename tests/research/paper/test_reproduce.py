@@ -20,7 +20,7 @@ def compared(name: str) -> list[Comparison]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_row_of_the_table_comes_out(name: str) -> None:
+def test_every_row_of_the_table_matches_the_paper(name: str) -> None:
     for comparison in compared(name):
         assert comparison.holds, (comparison.row.label, comparison.row.printed, comparison.ours)
 
@@ -31,7 +31,7 @@ def exceptions(comparisons: list[Comparison]) -> set[tuple[str, str]]:
     }
 
 
-def test_the_only_counts_off_the_printed_digit_and_beyond_rounding_are_the_known_three() -> None:
+def test_only_three_known_counts_differ_by_more_than_rounding() -> None:
     counted = [table for table in TABLES.values() if table.result]
     found = set().union(*(exceptions(compared(table.name)) for table in counted))
     assert found == {("deit_deep_d96", "params"), ("steps_deit_deep_d48", "params"), ("steps_deit_deep_d48", "macs")}

@@ -40,7 +40,7 @@ def test_the_note_of_gamma_counts_the_seeds_that_are_drawn(tmp_path: Path) -> No
     assert note(gamma_over_depth(found, arm.setting, [arm], 0)).endswith("mean over one seed")
 
 
-def test_the_notes_of_probes_count_one_seed_as_one() -> None:
+def test_the_notes_of_probes_use_the_singular_for_one_seed() -> None:
     masked = {"loss": {"sizes": [0, 8], "slow": [1.0, 2.0], "fast": [1.0, 1.4]}}
     dropped = {"loss": {"steps": ["none", "step 1"], "dropped": [0, 4], "share": [0, 0.1], "metric": [1.0, 2.0]}}
     cell = PATHS.sizes["quick"].cells()[0]

@@ -30,7 +30,7 @@ def test_the_networks_cost_the_same() -> None:
         assert cost.macs == pytest.approx(baseline.macs, rel=0.05)
 
 
-def test_the_networks_differ_in_plan_and_join_only() -> None:
+def test_the_networks_differ_only_in_plan_and_join() -> None:
     configs = [arm.config(4) for arm in demo.arms()]
     same = [replace(config, plan="", join="", model_args={**config.model_args, "embed_dim": 0}) for config in configs]
     assert same[0] == same[1] == same[2]
@@ -69,13 +69,13 @@ def test_a_small_demo_runs_as_a_study_and_writes_its_report(tmp_path: Path) -> N
     assert (place.pool / "demo-steps-2-s3" / "report.html").is_file()
 
 
-def test_the_findings_name_the_order_and_a_result_that_differs_from_the_confirmation() -> None:
+def test_the_findings_report_a_result_that_differs_from_the_confirmation() -> None:
     sentence, verdict = demo.findings(found(("residual", 0.9, 1.0), ("steps", 0.5, 1.0), ("matched", 0.7, 1.0)))
     places = "first the residual (90.0 %), then the matched (70.0 %), then the steps (50.0 %)"
     assert sentence == f"Validation accuracy under seed 11: {places}."
     assert verdict.startswith("This differs from the confirmation")
 
 
-def test_the_findings_name_a_result_as_in_the_confirmation() -> None:
+def test_the_findings_report_a_result_that_equals_the_confirmation() -> None:
     order = found(("residual", 0.4, 1.0), ("steps", 0.3, 1.0), ("matched", 0.7, 1.0))
     assert demo.findings(order)[1].startswith("As in the confirmation")

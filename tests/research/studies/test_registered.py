@@ -22,7 +22,7 @@ EVIDENCE = ["table4_mini", "figure1_mini", "convnet_mini", "rivals", "shape", "j
 PAPER = ["allocation", "drops", "fixed_flops", "fixed_width", "join", "paths", "reverse", "stages", "steps"]
 
 
-def test_studies_of_the_paper_have_a_small_a_large_and_the_papers_size() -> None:
+def test_studies_of_the_paper_have_quick_full_and_paper_sizes() -> None:
     assert study_names() == sorted([*PAPER, "demo", *EVIDENCE])
     assert all({"quick", "full", "paper"} <= get_study(name).sizes.keys() for name in PAPER)
 
@@ -53,7 +53,7 @@ def test_quick_needs_no_download_and_has_several_seeds(name: str) -> None:
     assert len(quick.seeds) >= 2
 
 
-def test_a_name_stands_for_one_run_in_all_studies_and_a_run_for_one_name() -> None:
+def test_cell_names_are_unique_over_all_studies() -> None:
     found: dict[str, dict[str, object]] = {}
     for name, size in ALL:
         chosen = get_study(name).sizes[size]
@@ -66,7 +66,7 @@ def test_a_name_stands_for_one_run_in_all_studies_and_a_run_for_one_name() -> No
 @pytest.mark.parametrize(
     "setting", [networks.DIGITS, networks.DIGITS_SWIN, networks.PYTHON_DOCS], ids=lambda setting: setting.key
 )
-def test_costs_are_counted_for_what_the_data_dictate(setting: Setting) -> None:
+def test_costs_are_counted_for_the_shape_of_the_data(setting: Setting) -> None:
     arm = next(arm for name, size in ALL for arm in get_study(name).sizes[size].arms if arm.setting.key == setting.key)
     assert task_of(arm.config(0)).model_kwargs() == setting.shape
 

@@ -30,7 +30,7 @@ def test_the_rule(difference: float, error: float, verdict: str) -> None:
     assert decide("it is so", difference, error).verdict == verdict
 
 
-def test_a_contrast_is_of_means_and_its_errors_add_up_in_squares() -> None:
+def test_a_contrast_compares_means_and_adds_squared_errors() -> None:
     found = toy.results({"a": [2.0, 2.2], "b": [1.0, 1.4]})
     outcome = contrast(found, "b beats a", better=["toy-b-2"], worse=["toy-a-2"])
     assert outcome.difference == pytest.approx(0.9)
@@ -42,7 +42,7 @@ def test_a_contrast_is_of_means_and_its_errors_add_up_in_squares() -> None:
 @pytest.mark.parametrize(
     "losses", [{"a": [2.0, 2.0], "b": [1.0, None]}, {"a": [2.0, 2.0], "c": [1.0, 1.0]}], ids=["failed", "absent"]
 )
-def test_a_comparison_is_not_made_with_a_cell_that_failed_or_is_missing(losses: dict[str, list[float | None]]) -> None:
+def test_no_comparison_with_a_failed_or_missing_cell(losses: dict[str, list[float | None]]) -> None:
     assert contrast(toy.results(losses), "b beats a", better=["toy-b-2"], worse=["toy-a-2"]).verdict == rules.NOT_MADE
 
 
@@ -80,7 +80,7 @@ def test_fixed_width_decides_its_four_registered_hypotheses() -> None:
     assert FIXED_WIDTH.decide(found)[-1].difference == pytest.approx(0.18)
 
 
-def test_fixed_width_without_the_cells_of_one_depth_leaves_that_comparison_out() -> None:
+def test_fixed_width_skips_a_comparison_whose_cells_are_missing() -> None:
     size = FIXED_WIDTH.sizes["long"]
     found = made_up_results({"gutenberg-residual-48": 2.2, "gutenberg-steps-48": 2.9}, size)
     assert [outcome.verdict for outcome in FIXED_WIDTH.decide(found)] == [rules.REFUTED, *[rules.NOT_MADE] * 3]
@@ -95,7 +95,7 @@ def test_fixed_width_without_the_cells_of_one_depth_leaves_that_comparison_out()
         ({"matched": [rules.HOLDS, rules.NOT_MADE], "gain": [rules.HOLDS, rules.HOLDS]}, rules.NOT_MADE),
     ],
 )
-def test_the_default_join_is_the_simplest_that_is_nowhere_worse_and_somewhere_better(
+def test_the_default_join_is_the_simplest_that_is_never_worse_and_once_better(
     verdicts: dict[str, list[str]], default: str
 ) -> None:
     assert default_join(verdicts).verdict == default
@@ -135,5 +135,5 @@ def test_drops_compares_every_two_steps() -> None:
     assert table.rows[1][:2] == ["step 1", "4"]
 
 
-def test_cells_of_one_arm_are_told_apart_by_their_seed() -> None:
+def test_cells_of_one_arm_are_distinguished_by_their_seed() -> None:
     assert Cell(toy.arm("a"), 3).id == "toy-a-2-s3"

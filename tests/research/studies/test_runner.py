@@ -43,7 +43,7 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @patient
-def test_a_study_runs_reports_what_failed_and_runs_nothing_twice(
+def test_a_study_reports_failed_cells_and_runs_no_cell_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = toy.study(toy.arm("plain"), toy.arm("broken", "lr=1e30"))
@@ -76,7 +76,7 @@ run_study(StudyFiles(Path(sys.argv[1]), toy.study(toy.arm(iters=30)), "quick"), 
 
 
 @patient
-def test_a_study_that_was_killed_goes_on_where_it_was(tmp_path: Path, one_thread: None) -> None:
+def test_a_killed_study_resumes(tmp_path: Path, one_thread: None) -> None:
     study, cell = toy.study(toy.arm(iters=30)), Cell(toy.arm(iters=30), 0)
     place = StudyFiles(tmp_path / "killed", study, "quick")
     metrics = place.pool / cell.id / "metrics.jsonl"
@@ -111,7 +111,7 @@ def one_thread() -> Iterator[None]:
 
 
 @patient
-def test_a_cell_leaves_saved_when_its_study_is_no_more(tmp_path: Path) -> None:
+def test_a_cell_saves_and_exits_when_its_study_dies(tmp_path: Path) -> None:
     cell = Cell(toy.arm(iters=2000), 0)
     folder = tmp_path / cell.id
     job = {"config": to_dict(cell.arm.config(0, folder)), "looks": [], "look_every": 1000, "probes": []}
@@ -144,7 +144,7 @@ def test_a_cell_that_was_run_with_other_settings_is_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("no_processes")
-def test_where_a_pool_and_its_data_lie_does_not_matter(tmp_path: Path) -> None:
+def test_a_pool_and_its_data_can_be_moved(tmp_path: Path) -> None:
     cell = Cell(toy.arm(data="books"), 0)
     toy.pretend(tmp_path / "first" / "cells", cell, 1.0)
     (tmp_path / "first").rename(tmp_path / "second")
@@ -153,7 +153,7 @@ def test_where_a_pool_and_its_data_lie_does_not_matter(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_processes")
-def test_missing_data_are_asked_for_before_anything_runs(tmp_path: Path) -> None:
+def test_missing_data_are_reported_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="give --data books=PATH"):
         run_study(StudyFiles(tmp_path, toy.study(toy.arm(data="books")), "quick"), roots={}, workers=1)
 
@@ -175,7 +175,7 @@ def test_a_finished_run_without_its_probe_is_not_finished(tmp_path: Path) -> Non
     assert left(StudyFiles(tmp_path, looked, "quick")) == []
 
 
-def test_a_finished_cell_is_not_trained_again_where_its_data_are_elsewhere(tmp_path: Path) -> None:
+def test_a_finished_cell_is_not_trained_again_after_its_data_moved(tmp_path: Path) -> None:
     cell = Cell(toy.arm(), 0)
     folder = toy.pretend(tmp_path / "cells", cell, 1.0)
     before = (folder / "result.json").read_bytes()
@@ -189,7 +189,7 @@ def test_a_finished_cell_is_not_trained_again_where_its_data_are_elsewhere(tmp_p
     assert (folder / "result.json").read_bytes() == before
 
 
-def test_a_line_that_was_cut_off_is_forgotten_and_a_later_one_holds(tmp_path: Path) -> None:
+def test_a_truncated_line_is_ignored_and_a_later_line_counts(tmp_path: Path) -> None:
     path, cell = tmp_path / "study" / "results.jsonl", Cell(toy.arm(), 0)
     for _ in range(2):
         ResultLines(path).add(CellResult(cell.id, 0, "failed", error="first"))
@@ -207,7 +207,7 @@ def test_a_line_that_was_cut_off_is_forgotten_and_a_later_one_holds(tmp_path: Pa
     assert ResultLines(path).failure(cell) is None
 
 
-def test_reading_takes_nothing_from_whoever_writes(tmp_path: Path) -> None:
+def test_reading_does_not_disturb_a_writer(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text('{"cell": "half of a li')
     ResultLines(path)
@@ -215,7 +215,7 @@ def test_reading_takes_nothing_from_whoever_writes(tmp_path: Path) -> None:
 
 
 @patient
-def test_two_studies_may_want_the_same_cell_at_once(tmp_path: Path) -> None:
+def test_two_studies_can_run_the_same_cell_at_the_same_time(tmp_path: Path) -> None:
     cell = Cell(toy.arm(), 0)
     folder = tmp_path / "cells" / cell.id
     job = {"config": to_dict(cell.arm.config(0, folder)), "looks": [], "look_every": 1000, "probes": []}
@@ -248,7 +248,7 @@ def test_two_studies_may_want_the_same_cell_at_once(tmp_path: Path) -> None:
     ],
     ids=["paths", "drops"],
 )
-def test_a_probe_that_is_not_finite_is_a_failure_and_decides_nothing(
+def test_a_nonfinite_probe_is_a_failure_and_decides_nothing(
     study: Study, probe: dict[str, object], tmp_path: Path
 ) -> None:
     place = StudyFiles(tmp_path, study, "quick")
@@ -261,7 +261,7 @@ def test_a_probe_that_is_not_finite_is_a_failure_and_decides_nothing(
 
 @patient
 @pytest.mark.parametrize("damage", [{"loss": {"slow": [1.0, None]}}, {}], ids=["null", "empty"])
-def test_a_probe_that_was_not_finite_is_repeated_and_a_good_one_is_not(
+def test_only_nonfinite_probes_are_repeated(
     damage: dict[str, object], tmp_path: Path
 ) -> None:
     config = customise(
