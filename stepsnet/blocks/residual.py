@@ -26,7 +26,7 @@ class Place:
 
 
 class DropPath(nn.Module):
-    """Stochastic depth: in training, drops the branch of random samples and scales the others so that the mean is equal."""
+    """Stochastic depth: in training, drops the branch of random samples and scales the others to keep the mean."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()

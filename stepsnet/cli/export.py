@@ -76,7 +76,7 @@ def read_size(text: str) -> tuple[int, int]:
     """Height and width from "224" or "224x320"."""
     sides = [int(side) for side in text.split("x") if side.isdecimal() and int(side) > 0]
     if len(sides) != text.count("x") + 1 or len(sides) > 2:
-        raise UsageError(f"--image-size is {text!r}, but must be a number of pixels (224) or height and width (224x320).")
+        raise UsageError(f"--image-size is {text!r}, but must be a number of pixels (224) or two (224x320).")
     return sides[0], sides[-1]
 
 

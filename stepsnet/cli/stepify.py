@@ -75,7 +75,10 @@ From Python: stepsnet.deepen, stepsnet.freeze_old, stepsnet.undeepen, stepsnet.s
 def _add_shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="timm:NAME, hf:FOLDER or hf:TYPE")
     parser.add_argument("--out", required=True, type=Path, help="the folder to write; it must be new or empty")
-    parser.add_argument("--heads", default="keep_dim", choices=("keep_dim", "keep_count"), help="attention heads of narrow blocks keep their dimension (default) or their number")
+    parser.add_argument(
+        "--heads", default="keep_dim", choices=("keep_dim", "keep_count"),
+        help="attention heads of narrow blocks keep their dimension (default) or their number",
+    )  # fmt: skip
     parser.add_argument("--blocks", metavar="PATH", help="the module list of blocks, where it is not recognised")
     parser.add_argument("--json", action="store_true", help="print the report as one object")
 

@@ -117,7 +117,8 @@ class AugmentConfig:
 
     def __post_init__(self) -> None:
         if self.crop not in CROPS:
-            raise UsageError(f"augment.crop is {self.crop!r}, but can be {', '.join(CROPS)}{nearest(self.crop, CROPS)}.")
+            known = ", ".join(CROPS)
+            raise UsageError(f"augment.crop is {self.crop!r}, but can be {known}{nearest(self.crop, CROPS)}.")
         for key in ("flip", "erasing", "mix_prob", "mix_switch"):
             if not 0 <= getattr(self, key) <= 1:
                 raise UsageError(f"augment.{key} is {getattr(self, key)}, but a probability must be between 0 and 1.")

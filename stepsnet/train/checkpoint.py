@@ -238,7 +238,7 @@ def _set_optimizer_state(weights: Weights, state: OptimizerState, path: Path) ->
 
 def _parameter(parameters: Mapping[str, Tensor], name: str, path: Path) -> Tensor:
     if name not in parameters:
-        raise UsageError(f"{path} does not fit the model: the optimiser's state has {name}, which the model does not have.")
+        raise UsageError(f"{path} does not fit the model: it has optimiser state of {name}, the model has no {name}.")
     return parameters[name]
 
 
