@@ -55,11 +55,12 @@ chaos: $(INSTALLED)
 	$(BIN)/python -m tests.checks.chaos
 
 # The .pth file lets a plain `import timm` work: torchvision's wheel is a CUDA build, and torch may be a CPU build.
+# `compat` adds the source folder to the path, where type checkers find it; they do not find setuptools' import hooks.
 # The project is built by the setuptools of the lock (--no-build-isolation), so that nothing unpinned is fetched for it.
 $(INSTALLED): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --requirement requirements.lock
-	$(BIN)/python -m pip install --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --no-deps --no-build-isolation --editable . --config-settings editable_mode=compat
 	echo 'import stepsnet.optional; stepsnet.optional.TorchvisionFinder.install()' > \
 	  $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/stepsnet-torchvision.pth
 	touch $@

@@ -88,3 +88,10 @@ def test_the_tree_names_the_packages_that_exist() -> None:
     named = set(re.findall(r"^  (\w+)/", tree, re.MULTILINE))
     packages = {path.parent.name for path in (ROOT / "stepsnet").glob("*/__init__.py")}
     assert named == packages
+
+
+def test_the_reference_of_keys_is_that_of_the_command_line() -> None:
+    from stepsnet.cli.train import keys_page
+
+    write = "from stepsnet.cli.train import keys_page as p; open('docs/reference/keys.md', 'w').write(p())"
+    assert (ROOT / "docs/reference/keys.md").read_text(encoding="utf-8") == keys_page(), f'python -c "{write}"'

@@ -89,8 +89,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_keys(recipe: str | None, words: Sequence[str], *, json: bool) -> int:
-    """The reference of all keys; with a recipe, of those that its task uses, with its values."""
-    from stepsnet.tasks import TASKS
+    """Print the reference of all keys; with a recipe, of those that its task uses, with its values."""
+    keys = list_keys(recipe, words)
+    print_json(keys) if json else print_table(keys_table(keys, "default" if recipe is None else "value"))
+    return 0
+
+
+def list_keys(recipe: str | None = None, words: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """All keys with default, type, tasks and meaning; with a recipe, those that its task uses, with its values."""
     from stepsnet.train.config import TrainConfig, customise, tasks_of
     from stepsnet.train.recipes import get_recipe
     from stepsnet.train.typed import flat, reference, to_dict
@@ -104,18 +110,36 @@ def _print_keys(recipe: str | None, words: Sequence[str], *, json: bool) -> int:
         config = customise(get_recipe(recipe), words)
         values = flat(to_dict(config)) | {"model_args": config.model_args}
         keys = [key | {"default": values[key["key"]]} for key in keys if config.task in key["tasks"]]
-    if json:
-        print_json(keys)
-        return 0
+    return keys
+
+
+def keys_table(keys: Sequence[dict[str, Any]], value: str = "default") -> Table:
+    """The keys of `list_keys`, whose values are a "default" or the "value" in a recipe."""
+    from stepsnet.tasks import TASKS
+
     rows = []
     for key in keys:
-        default = "" if key["required"] and recipe is None else _in_words(key["default"])
+        default = "" if key["required"] and value == "default" else _in_words(key["default"])
         tasks = "all" if len(key["tasks"]) == len(TASKS) else ", ".join(key["tasks"])
         rows.append([key["key"], key["meaning"], default, key["type"], tasks])
-    titles = {"meaning": 1, "default" if recipe is None else "value": 2, "type": 4, "tasks": 3}
+    titles = {"meaning": 1, value: 2, "type": 4, "tasks": 3}
     texts = [Column(title, "text", priority) for title, priority in titles.items()]
-    print_table(Table((Column("key", "name"), *texts), rows))
-    return 0
+    return Table((Column("key", "name"), *texts), rows)
+
+
+KEYS_PAGE = """\
+# All keys of `stepsnet train`
+
+A recipe sets all keys; `key=value` changes one. `stepsnet train --keys` prints this table, and
+`stepsnet train RECIPE --keys` the keys of one recipe with its values. An empty default: the recipe must set it. A key
+that the task of the recipe does not use is refused. Generated from `stepsnet/train/config.py`; `tests/test_docs.py` compares the two.
+
+"""
+
+
+def keys_page() -> str:
+    """The page docs/reference/keys.md."""
+    return f"{KEYS_PAGE}{keys_table(list_keys()).markdown()}\n"
 
 
 def _in_words(value: Any) -> str:
@@ -240,13 +264,15 @@ def _describe_extension(trainer: Trainer) -> str:
 def make_callbacks(track: Sequence[str] = ()) -> list[AnyCallback]:
     """The callbacks of a run that was started from the command line, with the trackers `track`."""
     from stepsnet.analysis import GammaRecorder
+    from stepsnet.report.mistakes import record_mistakes
     from stepsnet.report.run import run_report
     from stepsnet.train.callbacks import Callback, TensorBoard, make_tracker
 
     class Report(Callback):
-        """Writes report.html at the end."""
+        """Writes report.html at the end, of a classifier with its mistakes."""
 
         def on_end(self, trainer: Trainer) -> None:
+            record_mistakes(trainer)
             run_report(trainer.out)
 
     board: list[AnyCallback] = [TensorBoard()] if find_spec("tensorboard") else []

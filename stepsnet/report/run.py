@@ -13,6 +13,7 @@ from stepsnet.errors import UsageError
 from stepsnet.files import read_json
 from stepsnet.report.chart import Chart, HeatMap, Line, LineChart, StackChart
 from stepsnet.report.html import collapsed, command, figures, page, paragraph, section, write
+from stepsnet.report.mistakes import mistakes_section
 from stepsnet.report.svg import OTHER, TIMES, TRAINING, VALIDATION, binned, known, number
 from stepsnet.report.table import Column, Table
 from stepsnet.runs import folder as files
@@ -56,6 +57,7 @@ def run_report(run_dir: Path) -> Path:
         section("The stack", figures(*stacks), paragraph(STACK_EXPLAINED)) if plans else "",
         section("Shortcut ratio", figures(*gamma_chart(gammas), *heat_maps), *gamma_words(gammas)),
         section("Evaluations", _evaluation_table(evaluations).html()),
+        mistakes_section(run_dir),
         section("Commands", *(command(f"stepsnet {word} {shlex.quote(str(run_dir))}") for word in words)),
         section("Details", collapsed("Configuration", json.dumps(config, indent=2, ensure_ascii=False)),
                 collapsed("Environment", json.dumps(environment, indent=2, ensure_ascii=False) if environment else "")),

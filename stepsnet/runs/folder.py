@@ -3,6 +3,7 @@
     config.json  environment.json      the configuration, and the machine and versions it ran on
     metrics.jsonl  eval.jsonl          one JSON object per step, each step once, also after a kill and a resume
     classes.json                       classification: names of the classes, normalisation of the images
+    mistakes.json                      classification: confused classes, and the worst mistakes with their images
     gamma.jsonl                        the shortcut ratio γ over depth, at some steps
     trackers.json                      what Weights & Biases and MLflow call the run, if they are used
     checkpoints/                       what a resume continues from
