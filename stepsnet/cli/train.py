@@ -132,7 +132,8 @@ KEYS_PAGE = """\
 
 A recipe sets all keys; `key=value` changes one. `stepsnet train --keys` prints this table, and
 `stepsnet train RECIPE --keys` the keys of one recipe with its values. An empty default: the recipe must set it. A key
-that the task of the recipe does not use is refused. Generated from `stepsnet/train/config.py`; `tests/test_docs.py` compares the two.
+that the task of the recipe does not use is refused. Generated from `stepsnet/train/config.py`;
+`tests/test_docs.py` compares the two.
 
 """
 
