@@ -14,7 +14,7 @@ from stepsnet.report.mistakes import mistakes_section
 from stepsnet.train.build import task_of
 from stepsnet.train.config import read_config
 from stepsnet.train.distributed import Processes
-from stepsnet.train.evaluate import ValidationBatches
+from stepsnet.train.loader import ValidationBatches
 
 
 def test_a_run_records_its_confusions_and_worst_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
