@@ -111,3 +111,11 @@ def test_the_lock_names_no_build_of_torch(lock: dict[str, str]) -> None:
 
 def test_the_installed_libraries_are_the_locked_ones(lock: dict[str, str]) -> None:
     assert {name: version(name).partition("+")[0] for name in lock} == lock
+
+
+def test_type_checkers_find_the_types() -> None:
+    """tests/typed_user.py is what they check. `compat` installs a path, which they read, instead of an import hook."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert "py.typed" in settings["package-data"]["stepsnet"]  # in wheels
+    assert (ROOT / "stepsnet" / "py.typed").is_file()
+    assert "--editable . --config-settings editable_mode=compat" in (ROOT / "Makefile").read_text()
