@@ -9,13 +9,23 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from stepsnet.models import VisionModel
+
 BATCH_NORM_FAMILIES = ("resnet",)
 """Their maps are normalised. Maps of other families are the bare residual stream, which grows with depth."""
 
 
-def deepest_of_each_resolution(reductions: list[int]) -> list[int]:
-    """Indices of the maps to use: the last of each resolution. A Vision Transformer has one resolution, so one map."""
-    return [index for index, reduction in enumerate(reductions) if reduction not in reductions[index + 1 :]]
+def deepest_of_each_resolution(model: VisionModel) -> list[int]:
+    """Indices of the maps to use: the last of each resolution after the stem.
+
+    A Vision Transformer has one resolution, so one map.
+    """
+    reductions, modules = model.feature_info.reduction(), model.feature_info.module_name()
+    return [
+        index
+        for index, reduction in enumerate(reductions)
+        if reduction not in reductions[index + 1 :] and not modules[index].startswith(model.stem_names())
+    ]
 
 
 def group_norm(channels: int) -> nn.GroupNorm:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from stepsnet.errors import UsageError
 from stepsnet.models import Model, VisionModel
-from stepsnet.models.deit import DeiT
 from stepsnet.models.resnet import ResNet
 from stepsnet.models.swin import Swin
 
@@ -99,14 +98,7 @@ def at_size(model: Model, height: int, width: int) -> None:
     """Change a model's image size in place. DeiT's position embedding is interpolated once."""
     if not isinstance(model, VisionModel):
         raise UsageError(f"{model.family} takes text, which has no image size")
-    model.input_size = (model.input_size[0], height, width)
-    model.default_cfg["input_size"] = model.input_size
-    if isinstance(model, DeiT):
-        patch = model.patch_embed.patch
-        grid = (-(-height // patch), -(-width // patch))
-        with torch.no_grad():
-            model.pos_embed = nn.Parameter(model.positions(grid))
-        model.grid = grid
+    model.set_input_size((height, width))
 
 
 def has_batch_norms(model: Model) -> None:

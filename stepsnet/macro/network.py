@@ -101,9 +101,12 @@ class StepsNet(nn.Module):
         return _cut(x, self.slices, self.channel_dim) if len(self.slices) > 1 else (x,)
 
     def walk(
-        self, x: Tensor, *args: Any, after: Collection[int] | None = None, **kwargs: Any
+        self, x: Tensor, *args: Any, after: Collection[int] | None = None, stop_early: bool = False, **kwargs: Any
     ) -> tuple[Tensor, list[Tensor]]:
-        """The output, and the full-width states after blocks `after` (None: all). Other steps count as one block."""
+        """The output, and the full-width states after blocks `after` (None: all). Other steps count as one block.
+
+        With `stop_early`, the last of these states is the output, and later blocks do not run.
+        """
         y, *fresh = self.split(x)
         states: list[Tensor] = []
         number = 0
@@ -112,6 +115,8 @@ class StepsNet(nn.Module):
             for y in _walk(step, start, *args, **kwargs):
                 if after is None or number in after:
                     states.append(self.state(x, y))
+                    if stop_early and after is not None and number == max(after):
+                        return states[-1], states
                 number += 1
         return y, states
 
@@ -156,7 +161,7 @@ class ReverseStepsNet(nn.Module):
         return torch.cat((*done, self.steps[-1](x, *args, **kwargs)), self.channel_dim)
 
     def walk(
-        self, x: Tensor, *args: Any, after: Collection[int] | None = None, **kwargs: Any
+        self, x: Tensor, *args: Any, after: Collection[int] | None = None, stop_early: bool = False, **kwargs: Any
     ) -> tuple[Tensor, list[Tensor]]:
         """The output, and the states [y_1 … y_{i-1}, x_i] after blocks `after`, as in StepsNet.walk."""
         _check_input(x, self.widths[0], self.channel_dim)
@@ -168,6 +173,8 @@ class ReverseStepsNet(nn.Module):
             for x in _walk(step, start, *args, **kwargs):
                 if after is None or number in after:
                     states.append(torch.cat((*done, x), self.channel_dim))
+                    if stop_early and after is not None and number == max(after):
+                        return states[-1], states
                 number += 1
             x, y = _cut(x, (onward, width - onward), self.channel_dim)
             done.append(y)

@@ -51,6 +51,9 @@ class DeiT(VisionModel):
 
     family = "deit"
     pools = ("token", "avg", "")
+    output_fmt = "NLC"
+    first_conv = "patch_embed.proj"
+    last_maps = 3
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class DeiT(VisionModel):
         in_chans: int = 3,
         num_classes: int = 1000,
         global_pool: str = "token",
+        drop_rate: float = 0.0,
         head_dim: int | None = None,
         design: Design = PLAIN,
     ) -> None:
@@ -79,8 +83,9 @@ class DeiT(VisionModel):
         self.net = build.stage(plan, lambda place: Block(place, heads(place.width), build.residual))
         self.norm: nn.Module = nn.LayerNorm(embed_dim, eps=1e-6)
         self.num_features = embed_dim
-        self.feature_info = FeatureInfo.of((f"block {index}", embed_dim, patch_size) for index in range(plan.blocks))
-        self.reset_classifier(num_classes, global_pool)
+        names = {block: name for name, block in self.named_modules()}
+        self.feature_info = FeatureInfo.of((names[block], embed_dim, patch_size) for block in self.blocks_in_order())
+        self.make_head(num_classes, global_pool, drop_rate)
         self.init_own_parameters()
 
     def init_own_parameters(self) -> None:
@@ -99,12 +104,24 @@ class DeiT(VisionModel):
             return self.pos_embed
         return resize_positions(self.pos_embed, self.grid, grid)
 
-    def intermediates(self, x: Tensor, indices: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+    def intermediates(
+        self, x: Tensor, indices: Sequence[int], *, norm: bool = False, stop_early: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
         x = self.patch_embed(x)
         B, height, width, _ = x.shape
         x = torch.cat((self.cls_token.expand(B, -1, -1), x.flatten(1, 2)), dim=1) + self.positions((height, width))
-        x, states = self.net.walk(x, after=indices) if indices else (self.net(x), [])
-        return self.norm(x), [state[:, 1:].transpose(1, 2).reshape(B, -1, height, width) for state in states]
+        x, states = self.net.walk(x, after=indices, stop_early=stop_early) if indices else (self.net(x), [])
+        maps = [(self.norm(state) if norm else state)[:, 1:] for state in states]
+        return self.norm(x), [tokens.transpose(1, 2).reshape(B, -1, height, width) for tokens in maps]
+
+    def set_input_size(self, img_size: int | tuple[int, int]) -> None:
+        height, width = image_sides(img_size, self.patch_embed.patch)
+        grid = (-(-height // self.patch_embed.patch), -(-width // self.patch_embed.patch))
+        if grid != self.grid:
+            with torch.no_grad():
+                self.pos_embed = nn.Parameter(self.positions(grid))
+            self.grid = grid
+        super().set_input_size(img_size)
 
     def cut_after(self, feature: int) -> None:
         left = feature + 1
@@ -112,7 +129,6 @@ class DeiT(VisionModel):
             if isinstance(stack, Stack):
                 stack.blocks = stack.blocks[:left]
                 left -= len(stack.blocks)
-        self.norm = nn.Identity()
 
     def pool(self, x: Tensor) -> Tensor:
         if self.global_pool == "token":

@@ -29,22 +29,26 @@ def save_model(model: Model, path: str | Path, weights: Mapping[str, Tensor] | N
         raise UsageError(
             f"{path}: a folded model cannot be saved; save the one it was made from, and fold it again after loading"
         )
-    try:
-        options = json.dumps(model.default_cfg["options"] | model.changed_options(), default=_plain)
-    except TypeError as error:
-        why = f"a model with a part of your own ({error}) cannot be rebuilt from a file"
-        raise UsageError(f"{path}: {why}; save its state_dict() instead") from error
     header = {
         "stepsnet_format": str(FORMAT_VERSION),
         "name": model.default_cfg["architecture"],
         "plan": model.plan,
-        "options": options,
+        "options": options_of(model),
     }
     tensors = {
         key: tensor.detach().contiguous()
         for key, tensor in (model.state_dict() if weights is None else weights).items()
     }
     replace_file(path, safetensors.torch.save(tensors, metadata=header))
+
+
+def options_of(model: Model) -> str:
+    """The options that rebuild a model, as JSON."""
+    try:
+        return json.dumps(model.default_cfg["options"] | model.changed_options(), default=_plain)
+    except TypeError as error:
+        why = f"a model with a part of your own ({error}) cannot be rebuilt from a file"
+        raise UsageError(f"{why}; save its state_dict() instead") from error
 
 
 def weights_file(path: str | Path, names: Sequence[str] = (WEIGHTS,)) -> Path:

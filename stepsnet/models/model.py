@@ -128,29 +128,35 @@ def kind_of(block: nn.Module) -> Hashable:
     return tuple(map(type, block.modules())), tuple(parameter.shape for parameter in block.parameters())
 
 
-def layer_ids(model: Model) -> dict[str, int]:
-    """The layer of each parameter, for layer-wise learning-rate decay: stem 0, then one per block, then the head.
+def layer_prefixes(model: Model) -> dict[str, int]:
+    """Prefixes of parameter names and the layer they belong to: stem 0, then one per block. Longest prefixes first.
 
-    Modules between blocks (joins, patch merging, downsampling blocks) belong to the next block.
+    Modules between blocks (joins, patch merging, downsampling blocks) belong to the next block. The last norm and the
+    head, which are one more layer, have no prefix.
     """
     layer = 0
     owner: dict[str, int] = dict.fromkeys(model.stem_names(), 0)
     for name, module in model.named_modules():
+        stage = name.rpartition(".")[0]
+        if isinstance(module, StepsNet | ReverseStepsNet) and stage[-1:].isdigit():  # stages.1.net and what precedes it
+            owner[f"{stage}."] = layer + 1
         if isinstance(module, Stack):  # ….steps.2, with the join ….joins.1 before it
             net, number = name.rsplit(".steps.", 1)
             owner[f"{net}.joins.{int(number) - 1}."] = layer + 1
+            owner[f"{name}."] = layer + 1
             owner |= {f"{name}.blocks.{index}.": layer + 1 + index for index in range(len(module.blocks))}
             layer += len(module.blocks)
-    ids: dict[str, int] = {}
-    reached = 0
-    for name, _ in model.named_parameters():
-        inside = [index for prefix, index in owner.items() if name.startswith(prefix)]
-        if inside:
-            ids[name] = inside[0]
-            reached = max(reached, inside[0])
-        else:
-            ids[name] = layer + 1 if name.startswith(("norm.", "head.")) else reached + 1
-    return ids
+    return dict(sorted(owner.items(), key=lambda item: len(item[0]), reverse=True))
+
+
+def layer_ids(model: Model) -> dict[str, int]:
+    """The layer of each parameter, for layer-wise learning-rate decay: stem 0, then one per block, then the head."""
+    owner = layer_prefixes(model)
+    head = len(model.blocks_in_order()) + 1
+    return {
+        name: next((layer for prefix, layer in owner.items() if name.startswith(prefix)), head)
+        for name, _ in model.named_parameters()
+    }
 
 
 def freeze(model: Model, part: str) -> list[str]:

@@ -62,6 +62,7 @@ class ModelOptions(TypedDict, total=False):
     window_size: int | None
     in_chans: int | None
     drop_path_rate: float | None
+    drop_rate: float | None
     global_pool: str | None
     head_dim: int | None
     embed_dim: int | None
@@ -76,9 +77,11 @@ def register(family: type[Model], name: str, **options: Any) -> None:
     VARIANTS[name] = Variant(name, family, options)
 
 
-def list_models(pattern: str = "*") -> list[str]:
-    """The registered names that match a shell pattern such as `steps_*`."""
-    return sorted(fnmatch.filter(VARIANTS, pattern))
+def list_models(filter: str | Sequence[str] = "*", exclude_filters: str | Sequence[str] = ()) -> list[str]:  # noqa: A002
+    """The registered names that match one of the shell patterns, such as `steps_*`, and none of the excluded ones."""
+    wanted, unwanted = ([part] if isinstance(part, str) else part for part in (filter, exclude_filters))
+    matching = {name for part in wanted for name in fnmatch.filter(VARIANTS, part)}
+    return sorted(matching.difference(*(fnmatch.filter(VARIANTS, part) for part in unwanted)))
 
 
 def get_variant(name: str) -> Variant:
@@ -91,6 +94,7 @@ def get_variant(name: str) -> Variant:
 @overload
 def create_model(
     name: str,
+    pretrained: bool = False,
     *,
     features_only: Literal[False] = False,
     checkpoint_path: str | Path | None = None,
@@ -100,6 +104,7 @@ def create_model(
 @overload
 def create_model(
     name: str,
+    pretrained: bool = False,
     *,
     features_only: Literal[True],
     out_indices: int | Sequence[int] | None = None,
@@ -109,6 +114,7 @@ def create_model(
 ) -> FeatureBackbone: ...
 def create_model(
     name: str,
+    pretrained: bool = False,
     *,
     features_only: bool = False,
     out_indices: int | Sequence[int] | None = None,
@@ -122,10 +128,13 @@ def create_model(
     arguments of its family's class, such as `num_classes`, `img_size` or `vocab_size`; an unknown one raises an error
     with the nearest known ones. `init` is the initialisation of linear layers: the family's "own", or "xavier". With
     `features_only` the result is a backbone that returns a list of maps (B, C, H, W), chosen by `out_indices`.
-    `checkpoint_path` loads weights. With `device="meta"` nothing is allocated; `to_empty(device=…)` and then
-    `reset_parameters()` fill such a model.
+    `checkpoint_path` loads weights. `pretrained=True` is an error, since no weights are published. With
+    `device="meta"` nothing is allocated; `to_empty(device=…)` and then `reset_parameters()` fill such a model.
     """
     variant = get_variant(name)
+    if pretrained:
+        how = "train them with `stepsnet train`, or give checkpoint_path="
+        raise UsageError(f"there are no pretrained weights of {name}: {how}")
     own = [option for option in inspect.signature(variant.family).parameters if option != "design"]
     known = [*own, *DESIGN_OPTIONS, "init"]
     for option in options:
@@ -155,6 +164,8 @@ def create_model(
         "options": chosen,
         **model.cfg(),
     }
+    if isinstance(model, VisionModel):
+        model.pretrained_cfg = {"architecture": name, "input_size": model.input_size, **model.cfg()}
     if checkpoint_path is not None:
         load_weights(model, weights_file(checkpoint_path))
     if not features_only:

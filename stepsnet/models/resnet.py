@@ -59,6 +59,7 @@ class ResNet(VisionModel):
     """Plans have the blocks of a stage after its first one. For bottleneck blocks they give bottleneck widths."""
 
     family = "resnet"
+    first_conv = "stem.conv"
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class ResNet(VisionModel):
         in_chans: int = 3,
         num_classes: int = 1000,
         global_pool: str = "avg",
+        drop_rate: float = 0.0,
         design: Design = PLAIN,
     ) -> None:
         super().__init__()
@@ -93,9 +95,9 @@ class ResNet(VisionModel):
         def make_block(place: Place) -> nn.Module:
             return Block(place, self.branch, build.residual)
 
-        self.stages = nn.ModuleList()
+        self.stages = nn.Sequential()
         stream = embed_dim
-        features = []
+        features = [("stem.act", embed_dim, 2)]
         for index, stage_plan in enumerate(self.plans):
             place = build.place(stage_plan.width * self.branch.expansion)
             opening = DownsamplingBlock(stream, place, 2 if index else 1, self.branch)
@@ -104,7 +106,7 @@ class ResNet(VisionModel):
             features.append((f"stages.{index}", stream, 4 * 2**index))
         self.num_features = stream
         self.feature_info = FeatureInfo.of(features)
-        self.reset_classifier(num_classes, global_pool)
+        self.make_head(num_classes, global_pool, drop_rate)
 
     def reset_layer(self, layer: nn.Module) -> None:
         if type(layer) is nn.Conv2d:
@@ -121,11 +123,21 @@ class ResNet(VisionModel):
     def stem_names(self) -> tuple[str, ...]:
         return ("stem.",)
 
-    def intermediates(self, x: Tensor, indices: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+    def intermediates(
+        self,
+        x: Tensor,
+        indices: Sequence[int],
+        *,
+        norm: bool = False,  # noqa: ARG002  # its norms are inside the blocks
+        stop_early: bool = False,
+    ) -> tuple[Tensor, list[Tensor]]:
         check_image(x, self.input_size[0], 1)
-        x = self.stem(x)
-        maps = []
-        for index, stage in enumerate(self.stages):
+        *convolution, pool = self.stem
+        for layer in convolution:
+            x = layer(x)
+        maps = [x] if 0 in indices else []
+        x = pool(x)
+        for index, stage in enumerate(list(self.stages)[: max(indices) if stop_early else None], start=1):
             x = stage(x)
             if index in indices:
                 maps.append(x)
@@ -137,7 +149,7 @@ class ResNet(VisionModel):
         )  # with the first blocks of the stages, which are in no plan
 
     def cut_after(self, feature: int) -> None:
-        self.stages = self.stages[: feature + 1]
+        self.stages = nn.Sequential(*list(self.stages)[:feature])  # map 0 is the stem's
 
     def pool(self, x: Tensor) -> Tensor:
         if self.global_pool == "avg":

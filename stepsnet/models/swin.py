@@ -54,6 +54,8 @@ class Swin(VisionModel):
     """Each stage is as wide as the last step of its plan, independent of the stage before."""
 
     family = "swin"
+    output_fmt = "NHWC"
+    first_conv = "patch_embed.proj"
     block: type[Block] = Block
 
     def __init__(
@@ -67,6 +69,7 @@ class Swin(VisionModel):
         in_chans: int = 3,
         num_classes: int = 1000,
         global_pool: str = "avg",
+        drop_rate: float = 0.0,
         head_dim: int | None = None,
         design: Design = PLAIN,
     ) -> None:
@@ -86,16 +89,18 @@ class Swin(VisionModel):
         # Each stage except the first begins with patch merging.
         openings: list[dict[str, nn.Module]] = [{}]
         openings += [{"merging": PatchMerging(before, width)} for before, width in pairwise(widths)]
-        self.stages = nn.ModuleList(
-            nn.Sequential(OrderedDict(**opening, net=build.stage(plan, make_block)))
-            for opening, plan in zip(openings, self.plans, strict=True)
+        self.stages = nn.Sequential(
+            *(
+                nn.Sequential(OrderedDict(**opening, net=build.stage(plan, make_block)))
+                for opening, plan in zip(openings, self.plans, strict=True)
+            )
         )
         self.norm: nn.Module = nn.LayerNorm(widths[-1])
         self.num_features = widths[-1]
         self.feature_info = FeatureInfo.of(
             (f"stages.{index}", width, patch_size * 2**index) for index, width in enumerate(widths)
         )
-        self.reset_classifier(num_classes, global_pool)
+        self.make_head(num_classes, global_pool, drop_rate)
 
     def no_weight_decay(self) -> set[str]:
         return {name for name, _ in self.named_parameters() if name.endswith("bias_table")}
@@ -103,18 +108,21 @@ class Swin(VisionModel):
     def stem_names(self) -> tuple[str, ...]:
         return ("patch_embed.",)
 
-    def intermediates(self, x: Tensor, indices: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+    def intermediates(
+        self, x: Tensor, indices: Sequence[int], *, norm: bool = False, stop_early: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
         x = self.patch_embed(x)
         maps = []
-        for index, stage in enumerate(self.stages):
+        stages = list(self.stages)[: max(indices) + 1 if stop_early else None]
+        for index, stage in enumerate(stages):
             x = stage(x)
             if index in indices:
-                maps.append(x.permute(0, 3, 1, 2))
-        return self.norm(x), maps
+                normed = norm and index == len(self.plans) - 1
+                maps.append((self.norm(x) if normed else x).permute(0, 3, 1, 2))
+        return self.norm(x) if len(stages) == len(self.plans) else x, maps
 
     def cut_after(self, feature: int) -> None:
-        self.stages = self.stages[: feature + 1]
-        self.norm = nn.Identity()
+        self.stages = nn.Sequential(*list(self.stages)[: feature + 1])
 
     def pool(self, x: Tensor) -> Tensor:
         if self.global_pool == "avg":

@@ -149,7 +149,7 @@ def _dense_model(
     if weights and pretrained:
         _start(model, weights)
     assert isinstance(model, VisionModel)
-    backbone = FeatureBackbone(model, deepest_of_each_resolution(model.feature_info.reduction()))
+    backbone = FeatureBackbone(model, deepest_of_each_resolution(model))
     with torch.device(device or torch.get_default_device()):
         whole = DenseModel(backbone, task, frozen_norm=bool(weights) if frozen is None else frozen)
     whole.started = model.started

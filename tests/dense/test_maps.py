@@ -15,9 +15,7 @@ VISION = [name for name in list_models("test_*") if "transformer" not in name]
 def maps_of(name: str, *, frozen_norm: bool = False) -> Maps:
     model = create_model(name)
     assert isinstance(model, VisionModel)
-    return make_maps(
-        FeatureBackbone(model, deepest_of_each_resolution(model.feature_info.reduction())), frozen_norm=frozen_norm
-    )
+    return make_maps(FeatureBackbone(model, deepest_of_each_resolution(model)), frozen_norm=frozen_norm)
 
 
 @pytest.mark.parametrize("size", [(64, 64), (50, 83)])
@@ -43,10 +41,17 @@ def test_every_parameter_is_used(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reductions", "chosen"), [([4, 8, 16, 32], [0, 1, 2, 3]), ([16] * 12, [11]), ([4, 4, 8], [1, 2])]
+    ("name", "modules"),
+    [
+        ("test_resnet", ["stages.0", "stages.1", "stages.2", "stages.3"]),
+        ("test_swin", ["stages.0", "stages.1", "stages.2", "stages.3"]),
+        ("test_steps_deit", ["net.steps.2.blocks.1"]),
+    ],
 )
-def test_the_deepest_map_of_each_resolution_is_used(reductions: list[int], chosen: list[int]) -> None:
-    assert deepest_of_each_resolution(reductions) == chosen
+def test_the_deepest_map_of_each_resolution_after_the_stem_is_used(name: str, modules: list[str]) -> None:
+    model = create_model(name)
+    assert isinstance(model, VisionModel)
+    assert [model.feature_info[index]["module"] for index in deepest_of_each_resolution(model)] == modules
 
 
 @pytest.mark.parametrize(("frozen", "learns"), [(True, False), (False, True)])

@@ -34,14 +34,24 @@ def test_maps_have_the_channels_and_strides_of_feature_info(key: str, sides: tup
     assert model.feature_info.reduction() == [info["reduction"] for info in model.feature_info]
 
 
-@every_vision_model
-def test_hierarchies_have_four_maps_and_deit_one_per_block(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "offered"),
+    [
+        ("test_steps_deit", [8] * 8),
+        ("test_steps_swin", [2, 4, 8, 16]),
+        ("test_steps_resnet", [2, 4, 8, 16, 32]),  # the first is the stem's
+    ],
+)
+def test_hierarchies_have_a_map_per_stage_and_deit_one_per_block(name: str, offered: list[int]) -> None:
     model = vision(name)
-    offered = model.feature_info.reduction()
-    if model.family == "deit":
-        assert offered == [8] * len(model.blocks_in_order())
-    else:
-        assert offered == [offered[0] * 2**stage for stage in range(4)]
+    assert model.feature_info.reduction() == offered
+    assert all(model.get_submodule(module) for module in model.feature_info.module_name())
+
+
+@pytest.mark.parametrize(("name", "maps"), [("test_steps_deit", 3), ("test_steps_swin", 4), ("test_steps_resnet", 5)])
+def test_features_only_returns_as_many_maps_as_timm(name: str, maps: int) -> None:
+    model = backbone(name)
+    assert len(model(torch.randn(2, 3, 32, 32))) == maps == len(model.feature_info.get_dicts(["num_chs"]))
 
 
 @vision_variants
