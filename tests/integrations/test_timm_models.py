@@ -16,6 +16,7 @@ from stepsnet.models import VisionModel, layer_ids, list_models, load_model, sav
 from tests.models.tiny import check_same, shake
 
 timm: Any = import_module("timm")  # few of its names have types
+optim: Any = import_module("timm.optim")
 NAMES = stepsnet.timm.NAMES
 TINY = [name for name in NAMES if name.startswith("test_")]
 STEPS = [name for name in TINY if "steps" in name]
@@ -128,9 +129,9 @@ def test_timms_layers_are_ours(name: str) -> None:
 
 def test_layer_decay_reaches_timms_optimiser() -> None:
     model = make("test_steps_deit")
-    scales = {group["lr_scale"] for group in timm.optim.param_groups_layer_decay(model, layer_decay=0.5)}
+    scales = {group["lr_scale"] for group in optim.param_groups_layer_decay(model, layer_decay=0.5)}
     assert scales == {0.5**layer for layer in range(10)}
-    optimiser = timm.optim.create_optimizer_v2(model, opt="adamw", lr=1.0, weight_decay=0.1, layer_decay=0.5)
+    optimiser = optim.create_optimizer_v2(model, opt="adamw", lr=1.0, weight_decay=0.1, layer_decay=0.5)
     decays = {id(p): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
     assert decays[id(model.get_parameter("pos_embed"))] == 0.0
 

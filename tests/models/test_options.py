@@ -137,7 +137,7 @@ def test_head_dim_is_the_same_in_every_block(name: str) -> None:
 
 def test_resnet_with_bottlenecks_has_streams_four_times_as_wide() -> None:
     model = vision("test_steps_resnet", bottleneck=True)
-    assert model.feature_info.channels() == [32, 64, 128, 256]
+    assert model.feature_info.channels() == [8, 32, 64, 128, 256]
     assert [net.widths for net in model.nets()] == [(32,), (64,), (64, 96, 128), (128, 192, 256)]
     assert model(example(model)).shape == (2, 10)
 
