@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
@@ -88,3 +89,11 @@ class WholeSetTask(Task, Protocol):
 
     def score(self, predictions: list[Any]) -> dict[str, float]:
         """Metrics from the predictions of all batches and processes."""
+
+
+@runtime_checkable
+class TaskWithFiles(Task, Protocol):
+    """A task with files in the run folder, so that the folder is enough for predictions."""
+
+    def write_files(self, folder: Path) -> None:
+        """Write the files when a run starts or continues."""

@@ -5,6 +5,7 @@ Legend: B batch, C channels, H, W height and width, K classes.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from torch.nn import functional as F
 from stepsnet.data.config import AugmentConfig, DataConfig
 from stepsnet.data.images.datasets import ImageDataset, ImageSample, ImageSource, LabelledImages
 from stepsnet.data.images.transforms import BatchMixer, make_transform
+from stepsnet.files import write_json
+from stepsnet.runs.folder import CLASSES
 from stepsnet.tasks.base import Batch, MapDataset
 
 
@@ -46,6 +49,11 @@ class Classification:
     def facts(self) -> dict[str, Any]:
         """What predictions need to know about the data."""
         return {"classes": list(self.classes), "mean": list(self.mean), "std": list(self.std)}
+
+    def write_files(self, folder: Path) -> None:
+        """Write classes.json for `stepsnet predict`."""
+        if not (folder / CLASSES).is_file():
+            write_json(folder / CLASSES, self.facts())
 
     def collate(self, samples: list[ImageSample | None]) -> Batch:
         kept = [sample for sample in samples if sample is not None]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stepsnet.data.config import DataConfig
+from stepsnet.data.text.tokens import TOKENIZER
+from stepsnet.data.text.vocabulary import BpeVocabulary
 from stepsnet.data.text.windows import IGNORED, Text, TextSample, TrainWindows, ValidWindows
+from stepsnet.errors import UsageError
+from stepsnet.files import replace_file
 from stepsnet.tasks.base import Batch, MapDataset
 
 
@@ -45,6 +50,16 @@ class Language:
     def model_kwargs(self) -> dict[str, Any]:
         return {"vocab_size": len(self.vocabulary.pieces), "seq_len": self.seq_len}
 
+    def write_files(self, folder: Path) -> None:
+        """Copy the tokenizer, which must stay the same for the whole run, for `stepsnet generate`."""
+        if not isinstance(self.vocabulary, BpeVocabulary):
+            return
+        path = folder / TOKENIZER
+        if path.is_file() and BpeVocabulary.load(path).identity != self.vocabulary.identity:
+            raise UsageError(f"{folder} was started with a different tokenizer from that of its data; "
+                             "give it the data it was started with.")
+        replace_file(path, self.vocabulary.content.encode())
+
     def collate(self, samples: list[TextSample | None]) -> Batch:
         kept = [sample for sample in samples if sample is not None]
         windows = torch.from_numpy(np.stack([sample.window for sample in kept]))
@@ -52,9 +67,7 @@ class Language:
         for row, sample in enumerate(kept):
             target[row, : sample.context] = IGNORED
         return {
-            "tokens": windows[:, :-1].clamp(
-                min=0
-            ),  # after the end of the text any valid token will do: nothing after it counts
+            "tokens": windows[:, :-1].clamp(min=0),  # any valid token will do after the end of the text
             "target": target,
             "ids": torch.tensor([sample.sample_id for sample in kept], dtype=torch.int64),
         }

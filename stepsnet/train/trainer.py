@@ -16,11 +16,10 @@ from torch import Tensor
 
 from stepsnet.data import mix
 from stepsnet.errors import RunFailed, UsageError
-from stepsnet.files import explain_full_disk, finite, replace_file, write_json
+from stepsnet.files import explain_full_disk, finite, write_json
 from stepsnet.models import compile_blocks, frozen_modules, layer_ids, save_model
 from stepsnet.runs import folder as runs
-from stepsnet.tasks.base import Batch, Task
-from stepsnet.tasks.classification import Classification
+from stepsnet.tasks.base import Batch, Task, TaskWithFiles
 from stepsnet.train.build import model_of, task_of
 from stepsnet.train.callbacks import AnyCallback
 from stepsnet.train.checkpoint import Checkpoints, Weights, latest
@@ -176,8 +175,6 @@ class Trainer:
         if self.model.started:
             machine["start"] = str(self.model.started)
         runs.create(self.out, to_dict(dataclasses.replace(self.config, out=str(self.out))), machine)
-        if isinstance(self.task, Classification):
-            write_json(self.out / runs.CLASSES, self.task.facts())
 
     def load(self) -> None:
         """Continue from the latest checkpoint, if there is one."""
@@ -195,8 +192,8 @@ class Trainer:
         if self.processes.first:
             for name in (runs.METRICS, runs.EVALUATIONS):
                 self._lines[name] = runs.StepLines(self.out / name, keep_until=self.step)
-            if hasattr(self.task, "vocabulary"):
-                self._keep_tokenizer(self.task.vocabulary)
+            if isinstance(self.task, TaskWithFiles):
+                self.task.write_files(self.out)
         for callback in self.callbacks:
             callback.on_start(self)
 
@@ -365,19 +362,6 @@ class Trainer:
             lines.close()
         for callback in self.callbacks:
             callback.close()
-
-    def _keep_tokenizer(self, vocabulary: Any) -> None:
-        """Copy the tokenizer of a language run into its folder, so that the folder is enough to generate text."""
-        from stepsnet.data.text.tokens import TOKENIZER
-        from stepsnet.data.text.vocabulary import BpeVocabulary
-
-        kept = self.out / TOKENIZER
-        if not isinstance(vocabulary, BpeVocabulary):
-            return
-        if kept.is_file() and BpeVocabulary.load(kept).identity != vocabulary.identity:
-            raise UsageError(f"{self.out} was started with a different tokenizer from that of its data; "
-                             "give it the data it was started with.")
-        replace_file(kept, vocabulary.content.encode())
 
 
 def _seed_generators(seed: int, device: torch.device) -> None:
