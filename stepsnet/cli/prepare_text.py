@@ -13,7 +13,7 @@ SUMMARY = "turn text of any size into a tokenizer and memory-mapped token files"
 DESCRIPTION = """\
 Trains a byte-level BPE tokenizer on a sample of the text, encodes all of it in parallel, and writes train.bin,
 valid.bin, test.bin, tokenizer.json and manifest.json (counts, hashes) to a folder that `stepsnet train wikitext103
-data.root=FOLDER` reads. Memory does not grow with the text. Stopped and started again with the same arguments, it
+data.root=FOLDER` reads. Memory does not grow with the text. If it is interrupted, the same command
 continues.
 
 FILES are text files, plain or compressed (.xz, .gz, .zst), folders of them, data sets saved by the `datasets`

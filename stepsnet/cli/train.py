@@ -175,8 +175,8 @@ class Resume:
     SUMMARY = "continue a run that was stopped, exactly where it stopped"
     DESCRIPTION = """\
 Continues a run from its latest checkpoint. The result is bit-exactly that of the uninterrupted run. Only keys that
-say where and how it runs can change: workers, parallel, device, data.root, checkpoint.every, nonfinite … Another
-number of processes rounds sums differently, and batch norms see each process's own share of the batch.
+say where and how it runs can change: workers, parallel, device, data.root, checkpoint.every, nonfinite … With
+another number of processes sums round differently, and batch norms use each process's own share of the batch.
 
 A finished run is extended with iters or epochs. The learning rate then follows the schedule of a run of the new
 length, so it may rise again.
