@@ -126,7 +126,7 @@ class KeyValueCache:
         return keys.append(k), values.append(v)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def attend(_layer: CausalAttention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Attention of T new tokens to S: those that the mask (…, T, S) allows, or without one all that came before."""
     if mask is not None or q.shape[2] == 1:  # one new token may look at all that came before
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -140,8 +140,8 @@ class TextContext:
     rotary: dict[int, tuple[Tensor, Tensor]]
     mask: Tensor | None = None
     cache: Cache | None = None
-    attend: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = attend
-    """Attention from queries, keys, values and mask; another implementation may be given."""
+    attend: Callable[[CausalAttention, Tensor, Tensor, Tensor, Tensor | None], Tensor] = attend
+    """Attention from the layer, queries, keys, values and mask; another implementation may be given."""
 
 
 def causal_mask(real: Tensor | None, new: int, past: int, device: torch.device) -> Tensor | None:
@@ -173,25 +173,29 @@ def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
 
 
 class CausalAttention(nn.Module):
-    """Causal self-attention with rotary positions and no biases, as in LLaMA; `block` is its index in the cache."""
+    """Causal self-attention with rotary positions and no biases, as in LLaMA; `block` is its index in the cache.
 
-    def __init__(self, width: int, heads: int, block: int) -> None:
+    `heads` heads of `head_dim` channels may be more or less than the width.
+    """
+
+    def __init__(self, width: int, heads: int, head_dim: int, block: int) -> None:
         super().__init__()
-        self.heads = heads
-        self.head_dim = head_dim(width, heads)
-        if self.head_dim % 2:
-            each = f"{heads} heads of width {width} are {self.head_dim} channels each"
+        if head_dim % 2:
+            each = f"{heads} heads of width {width} are {head_dim} channels each"
             raise UsageError(f"{each}; rotary positions need an even number")
-        self.block = block
-        self.qkv = linear(width, 3 * width, bias=False)
-        self.proj = linear(width, width, bias=False)
+        self.heads = heads
+        self.head_dim = head_dim
+        self.layer_idx = block  # the name that paged caches of transformers look for
+        inner = heads * head_dim
+        self.qkv = linear(width, 3 * inner, bias=False)
+        self.proj = linear(inner, width, bias=False)
 
     def forward(self, x: Tensor, context: TextContext) -> Tensor:
-        B, T, C = x.shape
+        B, T, _ = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, self.heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
         table = context.rotary[self.head_dim]
         q, k = rotate(q, table), rotate(k, table)
         if context.cache is not None:
-            k, v = context.cache.extend(self.block, k, v)
-        x = context.attend(q, k, v, context.mask)
-        return self.proj(x.transpose(1, 2).reshape(B, T, C))
+            k, v = context.cache.extend(self.layer_idx, k, v)
+        x = context.attend(self, q, k, v, context.mask)
+        return self.proj(x.transpose(1, 2).reshape(B, T, self.proj.in_features))

@@ -51,7 +51,7 @@ class AnyLengthTransformer(nn.Module):
         return model.forward_head(model.norm(model.net(model.embed(x), context)))
 
 
-def _attend_to_past(q: Tensor, k: Tensor, v: Tensor, _mask: Tensor | None) -> Tensor:
+def _attend_to_past(_layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, _mask: Tensor | None) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 

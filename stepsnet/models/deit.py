@@ -50,6 +50,7 @@ class DeiT(VisionModel):
     """Vision Transformer. The plan ends at `embed_dim`; the plain network is `embed_dim` × `depth`."""
 
     family = "deit"
+    block: type[Block] = Block
     pools = ("token", "avg", "")
     output_fmt = "NLC"
     first_conv = "patch_embed.proj"
@@ -80,7 +81,7 @@ class DeiT(VisionModel):
         self.pos_embed = nn.Parameter(torch.empty(1, 1 + self.grid[0] * self.grid[1], embed_dim))
         heads = head_rule(heads_of, head_dim)
         build = StageBuilder(design, plan.blocks)
-        self.net = build.stage(plan, lambda place: Block(place, heads(place.width), build.residual))
+        self.net = build.stage(plan, lambda place: self.block(place, heads(place.width), build.residual))
         self.norm: nn.Module = nn.LayerNorm(embed_dim, eps=1e-6)
         self.num_features = embed_dim
         names = {block: name for name, block in self.named_modules()}

@@ -31,11 +31,22 @@ from stepsnet.models.model import Model
 from stepsnet.models.registry import register
 
 HEAD_DIM = 64
+HEADS = ("own", "uniform")
 round_width = multiple_of(16)
 
 
 def heads_of(width: int) -> int:
     return heads_for(width, HEAD_DIM, even=True)
+
+
+def head_shapes(plan: StepPlan, head_dim: int | None = None, heads: str = "own") -> dict[int, tuple[int, int]]:
+    """Number and dimension of the heads in each step, by its width; see `Transformer`."""
+    if heads not in HEADS:
+        raise UsageError(f"there is no heads='{heads}'; known are {', '.join(HEADS)}")
+    count = head_rule(heads_of, head_dim)
+    used = [width for width, depth in zip(plan.widths, plan.depths, strict=True) if depth]
+    sources = {width: plan.width if heads == "uniform" else width for width in used}
+    return {width: (count(source), source // count(source)) for width, source in sources.items()}
 
 
 def text_positions(mask: Tensor) -> Tensor:
@@ -46,10 +57,11 @@ def text_positions(mask: Tensor) -> Tensor:
 class Block(nn.Module):
     """Causal attention, then SwiGLU. Both are residual branches with an RMSNorm first."""
 
-    def __init__(self, place: Place, heads: int, residual: ResidualPart) -> None:
+    def __init__(self, place: Place, heads: int, head_dim: int, residual: ResidualPart) -> None:
         super().__init__()
         width = place.width
-        self.attn = residual(nn.RMSNorm(width, eps=1e-6), CausalAttention(width, heads, place.index), place)
+        attention = CausalAttention(width, heads, head_dim, place.index)
+        self.attn = residual(nn.RMSNorm(width, eps=1e-6), attention, place)
         self.mlp = residual(nn.RMSNorm(width, eps=1e-6), SwiGLU(width), place)
 
     def forward(self, x: Tensor, context: TextContext) -> Tensor:
@@ -64,9 +76,14 @@ class Embedding(nn.Embedding):
 
 
 class Transformer(Model):
-    """Token ids (B, T) in, logits (B, T, vocab_size) out. The head is the transposed embedding."""
+    """Token ids (B, T) in, logits (B, T, vocab_size) out. The head is the transposed embedding.
+
+    With heads="own", each step has the heads that fit its width. With "uniform", all steps have those of the last one,
+    so that the keys and values of all blocks have the same shape, which some tools assume. That costs more weights.
+    """
 
     family = "transformer"
+    block: type[Block] = Block
 
     def __init__(
         self,
@@ -76,6 +93,7 @@ class Transformer(Model):
         vocab_size: int = 50000,
         seq_len: int = 128,
         head_dim: int | None = None,
+        heads: str = "own",
         design: Design = PLAIN,
     ) -> None:
         super().__init__()
@@ -84,9 +102,9 @@ class Transformer(Model):
         self.input_size = (seq_len,)
         self.vocab_size = vocab_size
         self.embed: nn.Embedding = Embedding(vocab_size, embed_dim)
-        heads = head_rule(heads_of, head_dim)
+        shapes = head_shapes(plan, head_dim, heads)
         build = StageBuilder(design, plan.blocks)
-        self.net = build.stage(plan, lambda place: Block(place, heads(place.width), build.residual))
+        self.net = build.stage(plan, lambda place: self.block(place, *shapes[place.width], build.residual))
         self.norm = nn.RMSNorm(embed_dim, eps=1e-6)
         self.num_features = embed_dim
         self.head_dims = sorted({m.head_dim for m in self.modules() if isinstance(m, CausalAttention)})

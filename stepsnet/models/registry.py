@@ -65,6 +65,7 @@ class ModelOptions(TypedDict, total=False):
     drop_rate: float | None
     global_pool: str | None
     head_dim: int | None
+    heads: str | None
     embed_dim: int | None
     depth: int | None
     depths: Sequence[int] | None

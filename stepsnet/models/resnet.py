@@ -60,6 +60,7 @@ class ResNet(VisionModel):
 
     family = "resnet"
     first_conv = "stem.conv"
+    block: type[Block] = Block
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class ResNet(VisionModel):
         build = StageBuilder(design, depth, channel_dim=1, expansion=self.branch.expansion)
 
         def make_block(place: Place) -> nn.Module:
-            return Block(place, self.branch, build.residual)
+            return self.block(place, self.branch, build.residual)
 
         self.stages = nn.Sequential()
         stream = embed_dim

@@ -1,4 +1,4 @@
-"""Configuration and models: the network of stepsnet behind the interface of the transformers library.
+"""Language models: configuration and classes, with the network of stepsnet behind the library's interface.
 
 Legend: B batch, T new tokens, S all tokens with keys, C channels, H heads, V tokens of the vocabulary.
 """
@@ -12,21 +12,36 @@ import torch
 from torch import Tensor, nn
 from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import create_causal_mask
+from transformers.modeling_layers import (
+    GenericForSequenceClassification,
+    GenericForTokenClassification,
+    GradientCheckpointingLayer,
+)
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from stepsnet.blocks.attention import TextContext, attend
+from stepsnet.blocks.attention import CausalAttention, TextContext
 from stepsnet.blocks.layers import linear, start_linear
 from stepsnet.errors import UsageError
+from stepsnet.integrations.transformers.native import NativeConfig, PortableModel
 from stepsnet.macro import StepPlan
-from stepsnet.models import create_model
-from stepsnet.models.design import head_rule
-from stepsnet.models.language import Transformer, heads_of
+from stepsnet.models.design import Design
+from stepsnet.models.language import Block, Transformer, head_shapes
 
 
-class StepsTransformerConfig(PreTrainedConfig):
+class StepsTransformerLayer(GradientCheckpointingLayer, Block):
+    """A block that the library can checkpoint."""
+
+
+class StepsTransformerNetwork(Transformer):
+    block = StepsTransformerLayer
+
+
+class StepsTransformerConfig(NativeConfig, PreTrainedConfig):
     """A plan and its options. `architecture` is the registered name, which files of stepsnet contain."""
 
     model_type: ClassVar[str] = "steps_transformer"
+    network_class = StepsTransformerNetwork
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
     attribute_map: ClassVar[dict[str, str]] = {"embed_dim": "hidden_size", "seq_len": "max_position_embeddings"}
 
@@ -38,13 +53,14 @@ class StepsTransformerConfig(PreTrainedConfig):
     macro: str = "steps"
     residual: str = "plain"
     head_dim: int | None = None
+    heads: str = "own"
     drop_path_rate: float = 0.0
     max_position_embeddings: int = 128
     """The training length. Longer texts also run."""
     num_hidden_layers: int | None = None
     """From the plan: one cache layer per block."""
     num_attention_heads: int | None = None
-    """From the plan: the heads of the last step."""
+    """From the plan: the heads of the last step. `per_layer_config` has those of each block."""
     use_cache: bool = True
     pad_token_id: int | None = None
     bos_token_id: int | None = None
@@ -56,55 +72,36 @@ class StepsTransformerConfig(PreTrainedConfig):
         if plan.width != self.hidden_size:
             raise UsageError(f"the plan '{plan}' ends at width {plan.width}, but hidden_size is {self.hidden_size}.")
         self.num_hidden_layers = plan.blocks
-        self.num_attention_heads = _last_heads(self.options())
+        shapes = head_shapes(plan, self.head_dim, self.heads)
+        (self.num_attention_heads, _) = shapes[max(shapes)]
+        others["per_layer_config"] = self._heads_of_blocks(plan, shapes)
         super().__post_init__(**others)  # type: ignore[no-untyped-call]
+        # Tools may read the last step's heads as the model's.
+        self.allow_global_per_layer_attribute_access = True
 
-    @classmethod
-    def from_name(cls, name: str, **options: Any) -> StepsTransformerConfig:
-        """The configuration of a registered model; `options` are those of `create_model`, such as plan=5."""
-        return cls.from_model(_language_model(name, **options))
-
-    @classmethod
-    def from_model(cls, model: Transformer, **others: Any) -> StepsTransformerConfig:
-        """The configuration of a model that `create_model` made."""
-        made = model.default_cfg
-        if not made:
-            raise UsageError("only a model made by create_model has a configuration; this one was built directly.")
-        chosen = made["options"]
-        parts = {
-            key: chosen[key] for key in ("join", "macro", "residual", "head_dim", "drop_path_rate") if key in chosen
-        }
-        for key in ("join", "residual"):
-            if not isinstance(parts.get(key, ""), str):
-                raise UsageError(f"a model with a custom {key} has no configuration, because that contains names only.")
-        (length,) = model.input_size
-        return cls(
-            architecture=made["architecture"], vocab_size=model.vocab_size, hidden_size=model.num_features,
-            plan=model.plan, max_position_embeddings=length, **parts, **others,
-        )  # fmt: skip
+    def _heads_of_blocks(
+        self, plan: StepPlan, shapes: dict[int, tuple[int, int]]
+    ) -> dict[int, dict[str, int]] | None:
+        """Heads of each block, from which the library makes caches; None if all blocks have the same."""
+        if len(set(shapes.values())) == 1 or self.macro == "waist":
+            return None
+        widths = [width for width, depth in zip(plan.widths, plan.depths, strict=True) for _ in range(depth)]
+        keys = ("num_attention_heads", "head_dim")
+        ordered = widths[::-1] if self.macro == "reverse" else widths
+        return {index: dict(zip(keys, shapes[width], strict=True)) for index, width in enumerate(ordered)}
 
     def options(self) -> dict[str, Any]:
         """Arguments of `create_model` besides the name."""
-        own = {
-            key: getattr(self, key)
-            for key in ("vocab_size", "plan", "join", "macro", "residual", "head_dim", "drop_path_rate")
-        }
+        keys = ("vocab_size", "plan", "join", "macro", "residual", "head_dim", "heads", "drop_path_rate")
+        own = {key: vars(self)[key] for key in keys}  # vars: `head_dim` here is the option, not that of a block
         return {**own, "embed_dim": self.hidden_size, "seq_len": self.max_position_embeddings}
 
-    def build(self, device: str | None = None) -> Transformer:
+    def build(self) -> StepsTransformerNetwork:
         """A new network."""
-        return _language_model(self.architecture, device=device, **self.options())
-
-
-def _language_model(name: str, device: str | None = "meta", **options: Any) -> Transformer:
-    model = create_model(name, device=device, **options)
-    if not isinstance(model, Transformer):
-        raise UsageError(f"{name} is not a language model, which this class needs.")
-    return model
-
-
-def _last_heads(options: dict[str, Any]) -> int:
-    return head_rule(heads_of, options["head_dim"])(options["embed_dim"])
+        options = self.options()
+        parts = {key: options.pop(key) for key in ("plan", "join", "macro", "residual")}
+        design = Design(**parts, drop_path=options.pop("drop_path_rate"))
+        return StepsTransformerNetwork(**options, depth=StepPlan.parse(self.plan).blocks, design=design)
 
 
 @dataclass
@@ -121,22 +118,34 @@ class LibraryCache:
         return self.cache.update(k, v, block)
 
 
-@dataclass
-class EagerAttention:
-    """Attention in plain operations, which keeps its weights; the library's mask is added to the scores."""
+def eager_attention(
+    _layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float, **_others: Any
+) -> tuple[Tensor, Tensor]:
+    """Attention in plain operations: its result (B, T, H, D) and its weights. The mask is added to the scores."""
+    scores = q @ k.transpose(-1, -2) * scaling
+    if mask is not None:
+        scores = scores + mask
+    weights = scores.softmax(-1, dtype=torch.float32).to(q.dtype)
+    return (weights @ v).transpose(1, 2), weights
 
+
+@dataclass
+class LibraryAttention:
+    """Adapter from the library's attention functions to our blocks; it keeps weights, which only eager ones return."""
+
+    implementation: str
+    options: dict[str, Any]
     weights: list[Tensor] = field(default_factory=list)
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
-        if mask is not None:
-            scores = scores + mask
-        weights = scores.softmax(-1, dtype=torch.float32).to(q.dtype)
-        self.weights.append(weights)
-        return weights @ v
+    def __call__(self, layer: CausalAttention, q: Tensor, k: Tensor, v: Tensor, mask: Any) -> Tensor:
+        function = ALL_ATTENTION_FUNCTIONS.get_interface(self.implementation, eager_attention)
+        result, weights = function(layer, q, k, v, mask, scaling=layer.head_dim**-0.5, **self.options)
+        if weights is not None:
+            self.weights.append(weights)
+        return result.transpose(1, 2)
 
 
-class StepsTransformerPreTrainedModel(PreTrainedModel):
+class StepsTransformerPreTrainedModel(PortableModel, PreTrainedModel):
     """Common base of the models below."""
 
     config_class = StepsTransformerConfig
@@ -144,7 +153,10 @@ class StepsTransformerPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ["Block"]  # noqa: RUF012  # as in the library
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+    _no_split_modules = ["StepsTransformerLayer"]  # noqa: RUF012  # as in the library
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
 
     @torch.no_grad()
@@ -178,7 +190,7 @@ class StepsTransformerModel(StepsTransformerPreTrainedModel):
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
         past_key_values: Cache | None = None, inputs_embeds: Tensor | None = None, use_cache: bool | None = None,
         output_attentions: bool | None = None, output_hidden_states: bool | None = None,
-        return_dict: bool | None = None, **_others: Any,
+        return_dict: bool | None = None, **others: Any,
     ) -> BaseModelOutputWithPast | tuple[Any, ...]:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
@@ -190,17 +202,15 @@ class StepsTransformerModel(StepsTransformerPreTrainedModel):
         past = cache.get_seq_length() if cache is not None else 0
         if position_ids is None:
             position_ids = torch.arange(past, past + embedded.shape[1], device=embedded.device)[None]
-        mask = create_causal_mask(
+        mask: Any = create_causal_mask(
             config=self.config, inputs_embeds=embedded, attention_mask=attention_mask, past_key_values=cache,
             position_ids=position_ids,
         )
-        assert mask is None or isinstance(mask, Tensor)  # the third kind is for flex attention, which is not supported
-        eager = EagerAttention() if self.config._attn_implementation == "eager" else None
+        attention = LibraryAttention(self.config._attn_implementation, others)
         context = TextContext(
             self.network.rotary_tables(position_ids), mask, LibraryCache(cache) if cache is not None else None,
-            eager or attend,
-        )
-        self.network.set_grad_checkpointing(self.gradient_checkpointing)
+            attention,
+        )  # fmt: skip
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         if wants_states:
             hidden, states = self.network.net.walk(embedded, context)
@@ -212,7 +222,7 @@ class StepsTransformerModel(StepsTransformerPreTrainedModel):
             last_hidden_state=hidden,
             past_key_values=cache if use_cache else None,
             hidden_states=(embedded, *states[:-1], hidden) if wants_states else None,  # type: ignore[arg-type]  # the library declares FloatTensor
-            attentions=tuple(eager.weights) if wants_weights and eager is not None else None,  # type: ignore[arg-type]
+            attentions=tuple(attention.weights) if wants_weights and attention.weights else None,  # type: ignore[arg-type]
         )
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 
@@ -238,6 +248,7 @@ class StepsTransformerForCausalLM(StepsTransformerPreTrainedModel, GenerationMix
             input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
             past_key_values=past_key_values, inputs_embeds=inputs_embeds, use_cache=use_cache,
             output_attentions=output_attentions, output_hidden_states=output_hidden_states, return_dict=True,
+            **others,
         )  # fmt: skip
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep  # 0 keeps all
         logits = self.lm_head(outputs.last_hidden_state[:, kept])
@@ -249,3 +260,11 @@ class StepsTransformerForCausalLM(StepsTransformerPreTrainedModel, GenerationMix
             hidden_states=outputs.hidden_states, attentions=outputs.attentions,
         )  # fmt: skip
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
+
+
+class StepsTransformerForSequenceClassification(GenericForSequenceClassification, StepsTransformerPreTrainedModel):
+    """Token ids to one row of class logits per text, from its last token; see the library's class."""
+
+
+class StepsTransformerForTokenClassification(GenericForTokenClassification, StepsTransformerPreTrainedModel):
+    """Token ids to class logits of each token; see the library's class."""
