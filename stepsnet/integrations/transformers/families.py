@@ -5,7 +5,7 @@ A block also is the library's checkpointing layer. The defaults of a configurati
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -62,7 +62,7 @@ class StepsSwinNetwork(swin.Swin):
 
 class StepsSwinConfig(StepsVisionConfig):
     model_type: ClassVar[str] = "steps_swin"
-    network_class = StepsSwinNetwork
+    network_class: ClassVar[Any] = StepsSwinNetwork
     own_options = ("patch_size", "window_size", "head_dim")
 
     architecture: str = "steps_swin_tiny"
