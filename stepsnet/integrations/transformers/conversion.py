@@ -21,7 +21,7 @@ from stepsnet.models import Model, VisionModel, load_model
 from stepsnet.models.design import image_sides
 from stepsnet.models.vision import IMAGENET_MEAN, IMAGENET_STD
 from stepsnet.optional import require
-from stepsnet.runs.folder import CLASSES, WEIGHTS, WEIGHTS_EMA, is_run, read_config
+from stepsnet.runs.folder import CLASSES, WEIGHTS, WEIGHTS_EMA, is_run, read_settings
 
 BYTE_END, BYTE_PAD = 0xFE, 0xFF
 """Special tokens of byte models. No UTF-8 text contains these two bytes, so the vocabulary stays at 256 tokens."""
@@ -67,7 +67,7 @@ def to_stepsnet(model: PreTrainedModel) -> Model:
 def from_run(folder: str | Path, *, ema: bool = False) -> tuple[PreTrainedModel, Any]:
     """Model and tokenizer, or model and image processor, of a run folder, ready for `save_pretrained`."""
     folder = Path(folder)
-    config = read_config(folder) if is_run(folder) else {}
+    config = read_settings(folder) if is_run(folder) else {}
     if config.get("task") == "classification":
         facts = read_json(folder / CLASSES)
         model = load_model(folder / (WEIGHTS_EMA if ema else WEIGHTS)).eval()
