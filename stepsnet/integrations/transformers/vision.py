@@ -42,6 +42,7 @@ class StepsVisionConfig(NativeConfig, BackboneConfigMixin, PreTrainedConfig):
     macro: str = "steps"
     residual: str = "plain"
     drop_path_rate: float = 0.0
+    drop_rate: float = 0.0
     image_size: int | list[int] | tuple[int, ...] = 224
     num_channels: int = 3
     global_pool: str = "avg"
@@ -65,9 +66,11 @@ class StepsVisionConfig(NativeConfig, BackboneConfigMixin, PreTrainedConfig):
         """Arguments of `create_model` besides the name."""
         plans = self.plans()
         depths = [plan.blocks for plan in plans]
-        keys = ("plan", "join", "macro", "residual", "drop_path_rate", "img_size", "in_chans", "global_pool")
+        keys = ("plan", "join", "macro", "residual", "drop_path_rate", "drop_rate", "global_pool")
         return {
             **{key: getattr(self, key) for key in (*keys, *self.own_options)},
+            "img_size": self.image_size,
+            "in_chans": self.num_channels,
             **({"depth": depths[0]} if self.maps_of_blocks else {"depths": depths}),
             "embed_dim": plans[0].width,
             "num_classes": self.num_labels,
@@ -177,7 +180,7 @@ class StepsVisionBackbone(BackboneMixin, StepsVisionPreTrainedModel):
         stem = next(module for module in self.network.modules() if isinstance(module, nn.Conv2d))
         self.stages = stages_of(self.network)
         self.num_features = [stem.out_channels, *(self.network.feature_info[index]["num_chs"] for index in self.stages)]
-        self.network.cut_after(self.stages[max(self.positions()[-1] - 1, 0)])
+        self.network.prune_intermediate_layers([self.stages[max(self.positions()[-1] - 1, 0)]], prune_norm=True)
         self.post_init()  # type: ignore[no-untyped-call]
 
     def positions(self) -> list[int]:

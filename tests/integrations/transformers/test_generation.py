@@ -28,7 +28,8 @@ def test_greedy_generate(name: str, attention: str) -> None:
     model, ids = make_model(name, attention=attention), make_ids()
     found = write(model, ids)
     assert found.shape == (2, 20)
-    ours = torch.tensor(list(islice(generate_tokens(cast(Any, to_stepsnet(model)), ids.tolist(), Sampling(temperature=0)), 8))).T
+    native = cast(Any, to_stepsnet(model))
+    ours = torch.tensor(list(islice(generate_tokens(native, ids.tolist(), Sampling(temperature=0)), 8))).T
     assert torch.equal(found[:, 12:], ours)
 
 
