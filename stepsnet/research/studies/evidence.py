@@ -11,12 +11,10 @@ from dataclasses import replace
 
 from stepsnet.report import svg
 from stepsnet.report.chart import Line, LineChart
-from stepsnet.report.svg import binned
 from stepsnet.research.studies.networks import CIFAR_SHAPE, COLORS, DIGITS_WORDS, LABELS, NARROW, WIDE, planned
 from stepsnet.research.studies.pages import Charts, gains_over_the_first, loss_over_blocks, seeds_in_words
-from stepsnet.research.studies.results import RULE, Outcome, Results, contrast
+from stepsnet.research.studies.results import RULE, Outcome, Results, contrast, number
 from stepsnet.research.studies.study import Arm, Search, Setting, Size, Study
-from stepsnet.runs.folder import METRICS, read_lines
 
 SEEDS = (0, 1, 2)
 RATES = (1e-3, 3e-3, 6e-3)
@@ -101,10 +99,10 @@ def losses_over_training(results: Results) -> Charts:
     for setting in results.size.settings():
         lines, seeds = [], []
         for arm in results.size.of(setting):
-            runs = [read_lines(results.pool / cell.cell / METRICS) for cell in results.finished(arm)]
+            runs = [cell.curve for cell in results.finished(arm)]
             if runs:
-                means = [sum(line["loss"] for line in lines_of) / len(runs) for lines_of in zip(*runs, strict=False)]
-                x, y = binned([line["step"] * arm.config(0).batch_size for line in runs[0]], means, bins=60)
+                x = [step * arm.config(0).batch_size for step in runs[0][0]]
+                y = [sum(map(number, losses)) / len(runs) for losses in zip(*(curve[1] for curve in runs), strict=True)]
                 lines.append(Line(f"{arm.label}, {arm.blocks} blocks", x, y, arm.color))
                 seeds.append(len(runs))
         if lines:

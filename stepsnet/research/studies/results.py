@@ -14,9 +14,11 @@ from typing import Any
 
 from stepsnet.files import finite, read_json
 from stepsnet.report.run import early_line
+from stepsnet.report.svg import binned
 from stepsnet.research.studies.study import Arm, Cell, Size
 from stepsnet.runs.folder import GAMMA, METRICS, read_lines, read_result
 
+BINS = 60
 LAST_STEPS = 20  # the training loss is the mean over these
 FINISHED, FAILED = "finished", "failed"
 
@@ -44,6 +46,10 @@ class CellResult:
     """The mean over depth at the first, an early and the last record, by step."""
     probes: dict[str, Any] = field(default_factory=dict)
     error: str = ""
+    words: str = ""
+    """The recipe and the arguments of the run, by which a line of results.jsonl is known to be of the same study."""
+    curve: tuple[Sequence[float], Sequence[float | None]] = ((), ())
+    """Steps and training losses in at most BINS bins."""
 
     @property
     def finished(self) -> bool:
@@ -71,10 +77,12 @@ def read_cell(cell: Cell, folder: Path, probes: Sequence[str] = ()) -> CellResul
     shown = (looks[0], early_line(looks), looks[-1]) if looks else ()
     return CellResult(
         cell.id, cell.seed, FINISHED,
-        train_loss=mean(_number(line["loss"]) for line in steps[-LAST_STEPS:]),
+        train_loss=mean(number(line["loss"]) for line in steps[-LAST_STEPS:]),
         valid={name: value for name, value in found.items() if name != "step" and value is not None},
-        gamma={str(look["step"]): mean(map(_number, look["gamma"])) for look in shown},
+        gamma={str(look["step"]): mean(map(number, look["gamma"])) for look in shown},
         probes=probed,
+        words=cell.words(),
+        curve=binned([line["step"] for line in steps], [number(line["loss"]) for line in steps], bins=BINS),
     )
 
 
@@ -104,11 +112,12 @@ class ResultLines:
             os.close(file)
         self.last[found.cell] = line
 
-    def failure(self, cell: Cell) -> CellResult | None:
-        """The failure of the cell's last attempt, if it failed."""
+    def known(self, cell: Cell) -> CellResult | None:
+        """The result of the cell's last attempt. A finished one counts only if its run had the registered words."""
         line = self.last.get(cell.id)
-        failed = line is not None and line["status"] == FAILED
-        return CellResult(cell.id, cell.seed, FAILED, error=line["error"]) if line and failed else None
+        if line is None or (line["status"] == FINISHED and line.get("words") != cell.words()):
+            return None
+        return CellResult(**line | {"train_loss": number(line["train_loss"])})
 
 
 @dataclass(frozen=True)
@@ -159,7 +168,8 @@ def with_error(values: Sequence[float], digits: int = 3) -> str:
     return f"{centre:.{digits}f}" + (f" ± {deviation:.{digits}f}" if math.isfinite(deviation) else "")
 
 
-def _number(value: float | None) -> float:
+def number(value: float | None) -> float:
+    """A number from JSON, where NaN is null."""
     return math.nan if value is None else value
 
 

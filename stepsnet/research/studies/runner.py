@@ -81,7 +81,10 @@ class Ended:
 
 
 def collect(place: StudyFiles) -> Results:
-    """The results so far; a `UsageError` if a cell's folder holds a run of another configuration."""
+    """The results so far; a `UsageError` if a cell's folder holds a run of another configuration.
+
+    A line of results.jsonl stands for a run folder that is not there, so that published results can be continued.
+    """
     lines = ResultLines(place.folder / "results.jsonl")
     found: dict[str, CellResult] = {}
     size = place.chosen()
@@ -90,7 +93,7 @@ def collect(place: StudyFiles) -> Results:
             folder = place.pool / cell.id
             if is_run(folder):
                 check(cell, folder)
-            if known := read_cell(cell, folder, place.study.probes) or lines.failure(cell):
+            if known := read_cell(cell, folder, place.study.probes) or lines.known(cell):
                 found[cell.id] = known
     return Results(size, found, place.pool)
 

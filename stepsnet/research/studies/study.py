@@ -108,6 +108,10 @@ class Cell:
     def id(self) -> str:
         return f"{self.arm.key}-s{self.seed}"
 
+    def words(self) -> str:
+        """The recipe and its arguments, as after `stepsnet train`."""
+        return " ".join((self.arm.setting.recipe, *self.arm.setting.words, *self.arm.words, f"seed={self.seed}"))
+
 
 @dataclass(frozen=True)
 class Search:

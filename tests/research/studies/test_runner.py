@@ -197,14 +197,30 @@ def test_a_truncated_line_is_ignored_and_a_later_line_counts(tmp_path: Path) -> 
     with path.open("a") as file:
         file.write('{"cell": "toy-pl')
     lines = ResultLines(path)
-    again = lines.failure(cell)
+    again = lines.known(cell)
     assert again is not None
     assert again.error == "first"
     lines.add(toy.made_up(cell, 2.0))
     lines.add(toy.made_up(cell, 2.0))
     first, cut, last = path.read_text().splitlines()
     assert (json.loads(first)["status"], cut, json.loads(last)["status"]) == ("failed", '{"cell": "toy-pl', "finished")
-    assert ResultLines(path).failure(cell) is None
+    finished = ResultLines(path).known(cell)
+    assert finished is not None
+    assert finished.loss == 2.0
+
+
+def test_a_result_of_other_arguments_is_not_taken(tmp_path: Path) -> None:
+    path, cell = tmp_path / "results.jsonl", Cell(toy.arm(), 0)
+    ResultLines(path).add(replace(toy.made_up(cell, 2.0), words=f"{cell.words()} lr=1"))
+    assert ResultLines(path).known(cell) is None
+
+
+def test_a_published_result_stands_for_its_run_folder(tmp_path: Path) -> None:
+    place = StudyFiles(tmp_path, toy.study(toy.arm()), "quick")
+    (cell,) = place.chosen().cells()
+    ResultLines(place.folder / "results.jsonl").add(toy.made_up(cell, 2.0))
+    assert collect(place).found[cell.id].loss == 2.0
+    assert left(place) == []
 
 
 def test_reading_does_not_disturb_a_writer(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def made_up(cell: Cell, loss: float | None, **probes: Any) -> CellResult:
     if loss is None:
         return CellResult(cell.id, cell.seed, "failed", error="it broke")
     return CellResult(
-        cell.id, cell.seed, "finished", loss, {"loss": loss, "top1": 0.5}, {"0": 1.0, "1": 0.9, "2": 0.8}, probes
+        cell.id, cell.seed, "finished", loss, {"loss": loss, "top1": 0.5}, {"0": 1.0, "1": 0.9, "2": 0.8}, probes,
+        words=cell.words(),
     )
 
 
