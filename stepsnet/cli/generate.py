@@ -1,4 +1,4 @@
-"""`stepsnet generate RUN`."""
+"""`stepsnet generate [RUN]`."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ from pathlib import Path
 from typing import Any
 
 from stepsnet.cli.console import print_json, progress, say, seed
+from stepsnet.cli.resolve import SHIPPED, find_run
 from stepsnet.errors import UsageError
 
 SUMMARY = "continue a prompt with a trained language model"
 DESCRIPTION = """\
-Generates text with a language model that was trained here. RUN is the folder of the run, or a file of weights. One
+Generates text with a trained language model. RUN is the folder of its run, or a file of weights. Without RUN it is a
+small model that comes with the package, trained on English books; a text with a space in place of RUN is a prompt. One
 prompt is printed as it is generated; several run as one batch and are printed one below the other. Without a prompt,
 or with an empty one, the model starts a new text.
 
 The model sees as many tokens as in training (its sequence length). --context N lets it see N tokens, --context 0 all;
 rotary positions allow that, but the model was not trained for it.
 
+  stepsnet generate "The old man "
   stepsnet generate runs/gutenberg --prompt "It was a dark and stormy night" --tokens 400 --temperature 0.8 --top-k 50
   stepsnet generate runs/gutenberg --prompt "Dear Sir," --prompt "Chapter I" --stop "\\n\\n" --seed 7 --json"""
+
+BOOKS = "pretrained:steps_transformer_mini"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="the folder of a run, or its weights.safetensors")
+    add("run", nargs="?", default=BOOKS, metavar="RUN", help=f"a run or its weights.safetensors (default: {BOOKS})")
     add("--prompt", action="append", help="the beginning of the text; several times for a batch")
     add("--tokens", type=int, default=200, help="the most tokens to generate (default: 200)")
     add("--temperature", type=float, default=1.0, help="of the softmax; 0: always the most probable (default: 1)")
@@ -44,11 +49,16 @@ def run(args: argparse.Namespace) -> int:
 
     if args.context is not None and args.context < 0:
         raise UsageError(f"--context is {args.context}, but must be a number of tokens, or 0 for all.")
+    prompts: list[str] = args.prompt or [""]
+    if " " in args.run and not Path(args.run).exists():
+        if args.prompt:
+            raise UsageError(f"There is no run {args.run!r}; a second prompt is given by --prompt, as the first one.")
+        args.run, prompts = BOOKS, [args.run]
+    place = find_run(args.run) if args.run.startswith(SHIPPED) else Path(args.run)
     sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
-    model, vocabulary = load_language_run(args.run, ema=args.ema, tokenizer=args.tokenizer)
+    model, vocabulary = load_language_run(place, ema=args.ema, tokenizer=args.tokenizer)
     (trained,) = model.input_size
     context = trained if args.context is None else args.context or None
-    prompts: list[str] = args.prompt or [""]
     for prompt in prompts:
         length = len(vocabulary.encode(prompt))
         if context is not None and length > context:

@@ -1,4 +1,4 @@
-"""`stepsnet predict RUN IMAGES…`."""
+"""`stepsnet predict [RUN] IMAGES…`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stepsnet.cli.console import print_json, print_table, progress, say
-from stepsnet.cli.resolve import find_run
+from stepsnet.cli.resolve import SHIPPED, find_run
 from stepsnet.errors import UsageError
 from stepsnet.report.table import Column, Table
+from stepsnet.runs.folder import is_run
 
 if TYPE_CHECKING:
     from stepsnet.train.predictor import Predictor
@@ -20,10 +21,12 @@ SUMMARY = "apply a trained classifier, detector or segmenter to images"
 DESCRIPTION = """\
 Applies a run to images. A classifier names each image: the most probable classes with their probabilities. A detector
 draws boxes, masks, names and scores, a segmenter the class of each pixel, on a copy of the image.
+Without RUN it is a small classifier that comes with the package, trained on CIFAR-10.
 
 The folder --out gets predictions.json with all results and gallery.html with all images; for a classifier also
 predictions.csv, else the annotated images. An image that cannot be read is reported and skipped.
 
+  stepsnet predict photo.png                                  airplane, cat, ship …
   stepsnet predict runs/flowers first.jpg second.jpg          a classifier
   stepsnet predict runs/flowers FOLDER --top 3 --out named
   stepsnet predict runs/nuclei FOLDER --score 0.5             a detector
@@ -33,14 +36,14 @@ A segmenter also writes NAME_classes.png, one byte per pixel: the number of its 
 
 Prediction: TypeAlias = tuple[dict[str, Any], Any, list[str]]
 """The entry in predictions.json, the image for the gallery, and the lines below it."""
+CIFAR = "pretrained:steps_resnet_mini"
 SHOWN = 20
 """How many images of a classifier are listed on the terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("run", help="the folder of a finished run")
-    add("images", nargs="+", help="images, or folders of images")
+    add("words", nargs="+", metavar="[RUN] IMAGES", help=f"images or folders of them (default of RUN: {CIFAR})")
     add("--out", default="predictions", help="the folder for the results (default: predictions)")
     add("--top", type=int, metavar="K", help="classifiers: the number of classes per image (default: 5)")
     add("--score", type=float, help="detectors: leave out objects with a smaller score (default: 0.3)")
@@ -53,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.report import annotate, html
     from stepsnet.train.predictor import Predictor
 
-    paths = find_images(args.images)
+    args.run, images = split(args.words)
+    paths = find_images(images)
     predictor = Predictor(find_run(args.run), ema=args.ema)
     _check(args, predictor)
     out = Path(args.out)
@@ -156,6 +160,17 @@ def _print(kind: str, results: list[dict[str, Any]], args: argparse.Namespace) -
     found = f", {objects} objects of score {args.score:g} or more" if kind == "detection" else ""
     listed = f", the first {SHOWN} listed above" if kind == "classification" and len(results) > SHOWN else ""
     print(f"{len(results)} images{found}{listed}.", end=" ")
+
+
+def split(words: list[str]) -> tuple[str, list[str]]:
+    """The run and the images among the arguments; without a run it is the classifier of the package."""
+    first, *others = words
+    if not first.startswith(SHIPPED) and not is_run(Path(first)) and Path(first).exists():
+        return CIFAR, words
+    if not others:
+        find_run(first)
+        raise UsageError(f"{first} is the run; give images, or folders of images, after it.")
+    return first, others
 
 
 def find_images(given: list[str]) -> list[Path]:

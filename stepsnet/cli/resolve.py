@@ -1,7 +1,8 @@
 """From an argument of the command line to a model or a run.
 
-A model is a registered name, the folder of a run or of `stepsnet stepify`, a saved file, timm:NAME or
-hf:FOLDER_OR_TYPE. A run is measured on its own validation data with its own loss, everything else on random inputs.
+A model is a registered name, the folder of a run or of `stepsnet stepify`, a saved file, pretrained:NAME (trained
+weights that come with the package), timm:NAME or hf:FOLDER_OR_TYPE. A run is measured on its own validation data with
+its own loss, everything else on random inputs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from stepsnet.integrations.foreign import Loaded
     from stepsnet.models import Model
 
+SHIPPED = "pretrained:"
 SAMPLES = 8
 """How many validation samples of a run are used, evenly spread."""
 
@@ -38,6 +40,8 @@ def resolve(word: str) -> Named:
     path = Path(word).expanduser()
     if is_foreign(word):
         return Named(word, "foreign")
+    if word.startswith(SHIPPED):  # without the data of its run, hence a file
+        return Named(word, "file", find_run(word) / WEIGHTS)
     if is_stepped(path):
         return Named(word, "stepped", path)
     if is_run(path):
@@ -57,8 +61,11 @@ def resolve(word: str) -> Named:
 
 def find_run(word: str) -> Path:
     """The folder of a run, or a `UsageError` with the nearest runs beside it."""
+    from stepsnet.models.files import pretrained_folder
     from stepsnet.runs.folder import is_run
 
+    if word.startswith(SHIPPED):
+        return pretrained_folder(word.removeprefix(SHIPPED))
     path = Path(word).expanduser()
     if not is_run(path):
         beside = [str(entry) for entry in path.parent.iterdir() if is_run(entry)] if path.parent.is_dir() else []
