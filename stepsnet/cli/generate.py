@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from stepsnet.cli.console import print_json, progress, say, seed
-from stepsnet.cli.resolve import SHIPPED, find_run
+from stepsnet.cli.resolve import find_run
 from stepsnet.errors import UsageError
+from stepsnet.runs.folder import SHIPPED
 
 SUMMARY = "continue a prompt with a trained language model"
 DESCRIPTION = """\

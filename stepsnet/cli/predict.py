@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stepsnet.cli.console import print_json, print_table, progress, say
-from stepsnet.cli.resolve import SHIPPED, find_run
+from stepsnet.cli.resolve import find_run
 from stepsnet.errors import UsageError
 from stepsnet.report.table import Column, Table
-from stepsnet.runs.folder import is_run
+from stepsnet.runs.folder import SHIPPED, is_run
 
 if TYPE_CHECKING:
     from stepsnet.train.predictor import Predictor

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from stepsnet.errors import UsageError, nearest
+from stepsnet.runs.folder import SHIPPED, pretrained_folder
 
 if TYPE_CHECKING:
     from stepsnet.integrations.foreign import Loaded
     from stepsnet.models import Model
 
-SHIPPED = "pretrained:"
 SAMPLES = 8
 """How many validation samples of a run are used, evenly spread."""
 
@@ -61,7 +61,6 @@ def resolve(word: str) -> Named:
 
 def find_run(word: str) -> Path:
     """The folder of a run, or a `UsageError` with the nearest runs beside it."""
-    from stepsnet.models.files import pretrained_folder
     from stepsnet.runs.folder import is_run
 
     if word.startswith(SHIPPED):

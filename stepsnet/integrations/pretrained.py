@@ -23,10 +23,10 @@ from stepsnet.models.deit import DeiT, resize_positions
 from stepsnet.models.files import read_header, weights_file
 from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision
-from stepsnet.runs.folder import WEIGHTS, WEIGHTS_EMA
+from stepsnet.runs.folder import SHIPPED, WEIGHTS, WEIGHTS_EMA, pretrained_folder
 
 HEAD = "head."
-FORMS = "a run, a safetensors file, timm:NAME or hf:FOLDER"
+FORMS = "a run, a safetensors file, pretrained:NAME, timm:NAME or hf:FOLDER"
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,9 @@ def _renamed(model: Model, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _file(source: str) -> Path:
     """The file, or the weights in the run folder: averaged ones first."""
-    path = weights_file(source, (WEIGHTS_EMA, WEIGHTS))
+    shipped = source.startswith(SHIPPED)
+    place = pretrained_folder(source.removeprefix(SHIPPED)) if shipped else source
+    path = weights_file(place, (WEIGHTS_EMA, WEIGHTS))
     if not path.is_file():
         raise UsageError(f"There are no weights {source}: give {FORMS}.")
     return path

@@ -17,8 +17,6 @@ from stepsnet.models.model import Model
 from stepsnet.runs.folder import WEIGHTS
 
 FORMAT_VERSION = 1
-PRETRAINED = Path(__file__).parents[1] / "pretrained"
-"""One folder per model whose trained weights come with the package: the files of its run, and a card."""
 CONVERT = 'safetensors.torch.save_file(torch.load("FILE", weights_only=True), "w.safetensors")'
 
 
@@ -62,15 +60,6 @@ def weights_file(path: str | Path, names: Sequence[str] = (WEIGHTS,)) -> Path:
         if (path / name).is_file():
             return path / name
     raise UsageError(f"{path} is a folder without {WEIGHTS}; give a file, or the folder of a finished run")
-
-
-def pretrained_folder(name: str) -> Path:
-    """The run of a model whose trained weights come with the package."""
-    known = sorted(card.parent.name for card in PRETRAINED.glob("*/README.md"))
-    if name not in known:
-        how = "train it with `stepsnet train`, or give checkpoint_path="
-        raise UsageError(f"there are no pretrained weights of {name}, only of {', '.join(known)}; {how}")
-    return PRETRAINED / name
 
 
 def load_weights(model: Model, path: str | Path, *, mmap: bool = False) -> None:

@@ -15,8 +15,17 @@ from pathlib import Path
 
 from stepsnet.files import replace_file, write_json
 from stepsnet.models import load_model
-from stepsnet.models.files import PRETRAINED
-from stepsnet.runs.folder import CLASSES, CONFIG, GAMMA, RESULT, WEIGHTS, read_config, read_lines, read_result
+from stepsnet.runs.folder import (
+    CLASSES,
+    CONFIG,
+    GAMMA,
+    PRETRAINED,
+    RESULT,
+    WEIGHTS,
+    read_config,
+    read_lines,
+    read_result,
+)
 
 LIMITS = {
     "language": "It writes English of the 19th century that looks right and means little. It knows bytes, not facts.",

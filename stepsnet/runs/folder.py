@@ -32,6 +32,9 @@ CLASSES = "classes.json"
 METRICS, EVALUATIONS, GAMMA = "metrics.jsonl", "eval.jsonl", "gamma.jsonl"
 WEIGHTS, WEIGHTS_EMA, CHECKPOINTS = "weights.safetensors", "weights_ema.safetensors", "checkpoints"
 LONGEST_LINE = 1 << 16
+SHIPPED = "pretrained:"
+PRETRAINED = Path(__file__).parents[1] / "pretrained"
+"""One folder per model whose trained weights come with the package: the files of its run, and a card."""
 
 
 def is_run(folder: Path) -> bool:
@@ -47,6 +50,15 @@ def is_finished(folder: Path) -> bool:
 def find_runs(root: Path) -> list[Path]:
     """The run folders below `root`, sorted by path."""
     return [file.parent for file in sorted(root.rglob(CONFIG)) if CHECKPOINTS not in file.parts]
+
+
+def pretrained_folder(name: str) -> Path:
+    """The run of a model whose trained weights come with the package."""
+    known = sorted(card.parent.name for card in PRETRAINED.glob("*/README.md"))
+    if name not in known:
+        how = "train it with `stepsnet train`, or give checkpoint_path="
+        raise UsageError(f"there are no pretrained weights of {name}, only of {', '.join(known)}; {how}")
+    return PRETRAINED / name
 
 
 def new_folder(out: str, stem: str) -> Path:

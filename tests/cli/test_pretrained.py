@@ -12,7 +12,7 @@ from PIL import Image
 from stepsnet.cli.main import main
 from stepsnet.data.text.vocabulary import ByteVocabulary
 from stepsnet.models import create_model
-from stepsnet.models.files import PRETRAINED
+from stepsnet.runs.folder import PRETRAINED
 
 NAMES = sorted(card.parent.name for card in PRETRAINED.glob("*/README.md"))
 SENTENCE = "It was the best of times, and the old man looked at his wife with a smile when she came into the room."
