@@ -26,6 +26,7 @@ from stepsnet.models.design import Design, PlanLike
 from stepsnet.models.files import load_weights, read_header, weights_file
 from stepsnet.models.model import Model
 from stepsnet.models.vision import FeatureBackbone, VisionModel
+from stepsnet.runs.folder import pretrained_folder
 
 
 @dataclass(frozen=True)
@@ -129,13 +130,14 @@ def create_model(
     arguments of its family's class, such as `num_classes`, `img_size` or `vocab_size`; an unknown one raises an error
     with the nearest known ones. `init` is the initialisation of linear layers: the family's "own", or "xavier". With
     `features_only` the result is a backbone that returns a list of maps (B, C, H, W), chosen by `out_indices`.
-    `checkpoint_path` loads weights. `pretrained=True` is an error, since no weights are published. With
-    `device="meta"` nothing is allocated; `to_empty(device=…)` and then `reset_parameters()` fill such a model.
+    `checkpoint_path` loads weights; `pretrained` loads those that come with the package, and then replaces the head if
+    `num_classes` is another. With `device="meta"` nothing is allocated; `to_empty(device=…)` and then
+    `reset_parameters()` fill such a model.
     """
     variant = get_variant(name)
+    classes = options.pop("num_classes", None) if pretrained else None
     if pretrained:
-        how = "train them with `stepsnet train`, or give checkpoint_path="
-        raise UsageError(f"there are no pretrained weights of {name}: {how}")
+        checkpoint_path = pretrained_folder(name)
     own = [option for option in inspect.signature(variant.family).parameters if option != "design"]
     known = [*own, *DESIGN_OPTIONS, "init"]
     for option in options:
@@ -169,6 +171,8 @@ def create_model(
         model.pretrained_cfg = {"architecture": name, "input_size": model.input_size, **model.cfg()}
     if checkpoint_path is not None:
         load_weights(model, weights_file(checkpoint_path))
+    if classes is not None and classes != model.changed_options().get("num_classes"):
+        model.reset_classifier(classes)
     if not features_only:
         if out_indices is not None:
             raise UsageError("out_indices chooses among feature maps: it needs features_only=True")

@@ -60,10 +60,17 @@ def test_a_missing_image_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_trained_weights_that_do_not_exist_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info", "pretrained:deit_tiny"]) == 2
+    assert main(["doctor", "pretrained:deit_tiny"]) == 2
     assert "there are no pretrained weights of deit_tiny, only of steps_resnet_mini" in capsys.readouterr().err
 
 
 def test_the_doctor_examines_trained_weights(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "pretrained:steps_transformer_mini", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["model"] == "pretrained:steps_transformer_mini"
+    assert json.loads(capsys.readouterr().out)["name"] == "pretrained:steps_transformer_mini"
+
+
+def test_a_pretrained_model_takes_another_number_of_classes() -> None:
+    model = create_model("steps_resnet_mini", pretrained=True, num_classes=3)
+    trained = create_model("steps_resnet_mini", pretrained=True)
+    assert model.eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 3)
+    assert torch.equal(next(model.parameters()), next(trained.parameters()))
