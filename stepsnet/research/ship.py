@@ -22,9 +22,9 @@ from stepsnet.runs.folder import (
     PRETRAINED,
     RESULT,
     WEIGHTS,
-    read_config,
     read_lines,
     read_result,
+    read_settings,
 )
 
 LIMITS = {
@@ -36,7 +36,7 @@ LIMITS = {
 
 def ship(run: Path, command: str, data: str) -> Path:
     """Copy a run into the package and write its card."""
-    config = read_config(run)
+    config = read_settings(run)
     config |= {"out": "", "data": config["data"] | {"root": ""}}
     model = load_model(run / WEIGHTS)
     folder = PRETRAINED / model.default_cfg["architecture"]
