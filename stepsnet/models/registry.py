@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -93,6 +93,16 @@ def get_variant(name: str) -> Variant:
     return VARIANTS[name]
 
 
+def check_options(variant: Variant, options: Mapping[str, Any]) -> None:
+    own = [option for option in inspect.signature(variant.family).parameters if option != "design"]
+    known = [*own, *DESIGN_OPTIONS, "init"]
+    for option in options:
+        if option not in known:
+            raise UsageError(
+                f"{variant.name} has no option '{option}'{nearest(option, known)}; its options: {', '.join(known)}"
+            )
+
+
 @overload
 def create_model(
     name: str,
@@ -138,13 +148,7 @@ def create_model(
     classes = options.pop("num_classes", None) if pretrained else None
     if pretrained:
         checkpoint_path = pretrained_folder(name)
-    own = [option for option in inspect.signature(variant.family).parameters if option != "design"]
-    known = [*own, *DESIGN_OPTIONS, "init"]
-    for option in options:
-        if option not in known:
-            raise UsageError(
-                f"{name} has no option '{option}'{nearest(option, known)}; its options: {', '.join(known)}"
-            )
+    check_options(variant, options)
     chosen = variant.options | {key: value for key, value in options.items() if value is not None}
     init = str(chosen.pop("init", "own"))
     if init not in INITS:

@@ -17,7 +17,7 @@ from tests.models.tiny import TINY
 every_model = pytest.mark.parametrize("name", TINY)
 
 
-def test_all_the_papers_models_have_their_names() -> None:
+def test_all_models_have_their_names() -> None:
     sizes = {
         "resnet": ["18", "34", "50"],
         "deit_": ["tiny", "small", "base", *(f"deep_d{n}" for n in (24, 36, 48, 72, 96))],
@@ -33,11 +33,12 @@ def test_all_the_papers_models_have_their_names() -> None:
     ]
     deep_swin = [f"swin_deep_d{n}" for n in (24, 48, 72, 96)] + [f"steps_swin_deep_d{n}" for n in (14, 48, 64, 96)]
     tiny = [f"test_{prefix}{family.rstrip('_')}" for family in sizes for prefix in ("", "steps_")]
-    assert list_models() == sorted([*twins, *deep_swin, *tiny, "steps_deit_small_d60"])
+    mini = [f"{prefix}{family}_mini" for family in ("resnet", "transformer") for prefix in ("", "steps_")]
+    assert list_models() == sorted([*twins, *deep_swin, *tiny, "steps_deit_small_d60", *mini])
 
 
 def test_listing_by_pattern() -> None:
-    assert list_models("steps_resnet*") == ["steps_resnet18", "steps_resnet34", "steps_resnet50"]
+    assert list_models("steps_resnet??") == ["steps_resnet18", "steps_resnet34", "steps_resnet50"]
 
 
 @pytest.mark.parametrize("name", [name for name in list_models() if re.search(r"_d\d+$", name)])
