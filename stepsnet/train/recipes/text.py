@@ -9,7 +9,7 @@ _ADAMW = OptimConfig(name="adamw", weight_decay=0.1, betas=(0.9, 0.95), clip=1.0
 
 
 def python_docs() -> TrainConfig:
-    """A small byte-level language model without a download: the documentation of the running Python, about 2 MB.
+    """A small byte-level language model without a download: Python's own documentation, about 2 MB.
 
         stepsnet train python_docs
         stepsnet train python_docs plan=none
@@ -37,7 +37,7 @@ def python_docs() -> TrainConfig:
 
 
 def gutenberg() -> TrainConfig:
-    """A small byte-level language model on English books: residual, Steps, or Steps with matched joins at equal cost.
+    """A small byte-level language model on English books. Residual, Steps and matched Steps have equal cost.
 
         stepsnet train gutenberg data.root=FOLDER
         stepsnet train gutenberg data.root=FOLDER join=matched
@@ -70,7 +70,7 @@ def gutenberg() -> TrainConfig:
 
 
 def language() -> TrainConfig:
-    """A byte-level language model on any text files, with the paper's sequence length and batch of 0.128 M tokens.
+    """A byte-level language model on your own text files. Sequence length and batch (0.128 M tokens) are the paper's.
 
         stepsnet train language data.root=train.txt.xz data.valid=valid.txt.xz
         stepsnet train language data.root=FOLDER data.pattern='**/*.md' batch_size=64 model_args.embed_dim=192 plan=3
