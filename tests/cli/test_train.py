@@ -153,7 +153,7 @@ class ActAtStep2(Callback):
 
 def act_at_step_2(monkeypatch: pytest.MonkeyPatch, action: Any) -> None:
     callbacks: list[AnyCallback] = [ActAtStep2(action)]
-    monkeypatch.setattr(command, "make_callbacks", lambda: callbacks)
+    monkeypatch.setattr(command, "make_callbacks", lambda _track: callbacks)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
