@@ -101,7 +101,7 @@ def test_every_requirement_is_met_by_the_lock(project: dict[str, Any], lock: dic
 
 def test_all_is_every_extra_a_user_may_want(project: dict[str, Any]) -> None:
     (everything,) = project["optional-dependencies"]["all"]
-    assert Requirement(everything).extras == set(project["optional-dependencies"]) - {"all", "dev", UNLOCKED}
+    assert Requirement(everything).extras == set(project["optional-dependencies"]) - {"all", "dev", "docs", UNLOCKED}
 
 
 def test_the_lock_names_no_build_of_torch(lock: dict[str, str]) -> None:
@@ -119,3 +119,12 @@ def test_type_checkers_find_the_types() -> None:
     assert "py.typed" in settings["package-data"]["stepsnet"]  # in wheels
     assert (ROOT / "stepsnet" / "py.typed").is_file()
     assert "--editable . --config-settings editable_mode=compat" in (ROOT / "Makefile").read_text()
+
+
+def test_the_citation_has_the_packages_version() -> None:
+    import yaml
+
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == stepsnet.__version__
+    assert {"cff-version", "message", "title", "authors", "preferred-citation"} <= set(citation)
+    assert stepsnet.__version__ in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

@@ -5,7 +5,6 @@ Run by `tools.site`; nothing of it is kept in the repository.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import importlib
 import inspect
@@ -18,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import stepsnet
-from stepsnet.cli.main import COMMANDS, Parser, load
+from stepsnet.cli.main import COMMANDS, load, parser_of
 
 INTRODUCTION = """\
 # Python reference
@@ -52,13 +51,7 @@ def commands_page() -> str:
     for group, names in COMMANDS.items():
         parts.append(f"## {group}\n")
         for name in names:
-            command = load(name)
-            parser = Parser(
-                prog=f"stepsnet {name}",
-                description=command.DESCRIPTION,
-                formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=110),
-            )
-            command.add_arguments(parser)
+            parser = parser_of(name, load(name))
             parts.append(f"### {name}\n\n```text\n{parser.format_help().rstrip()}\n```\n")
     return "\n".join(parts)
 
@@ -98,7 +91,7 @@ def _members(owner: str, kind: type) -> Iterator[str]:
             yield f"| `{name}` | `{_cell(annotation)}` | {_cell(_escaped(text))} |"
         yield ""
     for name, value in vars(kind).items():
-        about = inspect.getdoc(value)
+        about = inspect.cleandoc(value.__doc__ or "")  # its own, not that of a base class
         if name.startswith("_") or not about or name in fields:
             continue
         called = getattr(kind, name)
@@ -157,7 +150,7 @@ def _signature(name: str, value: Any) -> str:
     back = found.return_annotation
     shown = "" if back in (found.empty, None, "None") else f" -> {back if isinstance(back, str) else back.__name__}"
     line = f"{name}({', '.join(words)}){shown}"
-    if len(line) > 100:
+    if len(line) > 88:
         line = f"{name}(\n" + "".join(f"    {word},\n" for word in words) + f"){shown}"
     return f"```python\n{line}\n```\n"
 

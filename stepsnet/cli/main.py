@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "Language": ("prepare-text", "generate"),
     "Measurements": ("bench", "study"),
     "Deployment": ("export",),
+    "Shell": ("completion",),
 }
 SHARED = {"info": ("models", "Info"), "resume": ("train", "Resume"), "deepen": ("stepify", "Deepen")}
 """Commands that are a class in another command's module."""
@@ -105,9 +106,7 @@ def _dispatch(words: list[str]) -> int:
         kind = "option" if first.startswith("-") else "command"
         raise UsageError(f"stepsnet has no {kind} {first!r}{nearest(first, known)} (see `stepsnet --help`)")
     command = load(first)
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog=f"stepsnet {first}", description=command.DESCRIPTION, formatter_class=layout)
-    command.add_arguments(parser)
+    parser = parser_of(first, command)
     return command.run(parser.parse_intermixed_args(words[1:]))  # `train digits --dry-run iters=3`, in any order
 
 
@@ -116,6 +115,14 @@ def load(name: str) -> Command:
     module, inside = SHARED.get(name, (name.replace("-", "_"), None))
     found = importlib.import_module(f"stepsnet.cli.{module}")
     return cast(Command, found if inside is None else getattr(found, inside)())
+
+
+def parser_of(name: str, command: Command) -> Parser:
+    """The parser of a command's arguments."""
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog=f"stepsnet {name}", description=command.DESCRIPTION, formatter_class=layout)
+    command.add_arguments(parser)
+    return parser
 
 
 def help_text() -> str:
