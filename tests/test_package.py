@@ -121,10 +121,7 @@ def test_type_checkers_find_the_types() -> None:
     assert "--editable . --config-settings editable_mode=compat" in (ROOT / "Makefile").read_text()
 
 
-def test_the_citation_has_the_packages_version() -> None:
-    import yaml
-
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == stepsnet.__version__
-    assert {"cff-version", "message", "title", "authors", "preferred-citation"} <= set(citation)
+def test_citation_and_changelog_have_the_packages_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.findall(r"^version: (.+)$", citation, re.MULTILINE) == [stepsnet.__version__]
     assert stepsnet.__version__ in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
