@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepsnet.cli.console import print_json, print_table, progress, seed
-from stepsnet.cli.resolve import load_with_inputs
+from stepsnet.cli.resolve import load_with_inputs, resolve
 from stepsnet.report.table import Column, Table
 
 if TYPE_CHECKING:
@@ -54,12 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from stepsnet.report.analysis import write_doctor_page
     from stepsnet.report.html import check_place
-    from stepsnet.runs.folder import is_run
 
     if args.html:
         check_place(Path(args.html))
-    place = Path(args.model).expanduser()
-    folder = place if is_run(place) else None
+    named = resolve(args.model)
+    folder = named.path if named.kind == "run" else None
     with progress("examining", 2, "parts") as bar:
         loaded = load_with_inputs(args.model, args.seed)
         bar.advance(note="measuring")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from stepsnet.cli.console import format_cost, million, print_json, print_table
-from stepsnet.cli.resolve import is_stepped
 from stepsnet.errors import UsageError, nearest
 from stepsnet.report.table import Column, Table
 
@@ -76,8 +75,9 @@ step, narrow to wide; stages separated by ';'; or only a number of steps.
     def run(args: argparse.Namespace) -> int:
         from stepsnet.macro import StepPlan
         from stepsnet.report.chart import stack_text
+        from stepsnet.surgery.saving import is_stepped
 
-        if is_stepped(Path(args.name)):
+        if is_stepped(args.name):
             from stepsnet.surgery import load, surgery_report
 
             report = surgery_report(load(args.name))

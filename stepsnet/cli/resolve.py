@@ -36,6 +36,7 @@ def resolve(word: str) -> Named:
     from stepsnet.integrations.foreign import is_foreign
     from stepsnet.models import list_models
     from stepsnet.runs.folder import WEIGHTS, is_run
+    from stepsnet.surgery.saving import is_stepped
 
     path = Path(word).expanduser()
     if is_foreign(word):
@@ -73,23 +74,26 @@ def find_run(word: str) -> Path:
 
 
 def named_weights(word: str) -> Path | None:
-    """The file of weights that `word` names: of a file itself, of a finished run; None for a registered name."""
+    """The file of weights that `word` names: a file itself, that of a finished run, or the folder of a stepified model.
+
+    None for a registered name.
+    """
     from stepsnet.runs.folder import WEIGHTS
 
     named = resolve(word)
-    if named.kind in ("foreign", "stepped"):
-        raise UsageError(f"{word} is of another library; this command takes a registered name, a run or a saved file.")
+    if named.kind == "foreign":
+        takes = "a registered name, a run, a saved file or a folder of `stepsnet stepify`"
+        raise UsageError(f"{word} is of another library; this command takes {takes}.")
     if named.kind == "run" and not (named.path / WEIGHTS).is_file():
         raise UsageError(f"The run {named.path} has no {WEIGHTS}: it is not finished.")
-    return {"registered": None, "run": named.path / WEIGHTS, "file": named.path}[named.kind]
+    return {"registered": None, "run": named.path / WEIGHTS, "file": named.path, "stepped": named.path}[named.kind]
 
 
 def find_model(word: str) -> Model:
-    """The model of a registered name, newly initialised, or of a finished run or a file, with its weights."""
-    from stepsnet.models import create_model, load_model
+    """The model of a registered name, newly initialised, or of a finished run, a file or a folder, with its weights."""
+    from stepsnet.research.bench.memory import MemorySubject
 
-    file = named_weights(word)
-    return create_model(word) if file is None else load_model(file)
+    return MemorySubject(word, named_weights(word)).make()
 
 
 def load_with_inputs(word: str, seed: int = 0) -> Loaded:
@@ -104,23 +108,15 @@ def load_with_inputs(word: str, seed: int = 0) -> Loaded:
     return load_run(named.path) if named.kind == "run" else _load_own(named, seed)
 
 
-def is_stepped(folder: Path) -> bool:
-    """Whether `stepsnet stepify` or `deepen` wrote this folder."""
-    config = folder / "config.json"  # of transformers; runs have a file of that name too
-    return (folder / "stepsnet.json").is_file() or (
-        config.is_file() and '"architectures"' in (text := config.read_text("utf-8")) and '"stepsnet"' in text
-    )
-
-
 def _load_stepped(folder: Path) -> Loaded:
     from stepsnet.integrations.foreign import Loaded, inputs_for, random_images
-    from stepsnet.surgery.saving import load
+    from stepsnet.surgery import load, surgery_report
 
     model = load(folder)
     if hasattr(model, "config"):
         inputs, data = inputs_for(model, str(folder))
         return Loaded(str(folder), model, inputs, "weights from its folder", data, trained=None)
-    x, data = random_images(*model.pretrained_cfg["input_size"])
+    x, data = random_images(*surgery_report(model).input[1:])
     return Loaded(str(folder), model, (x,), "weights from its folder", data, trained=None)
 
 

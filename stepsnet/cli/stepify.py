@@ -21,7 +21,8 @@ blocks are untrained. --plan is a number of steps at equal cost, or width x bloc
   stepsnet stepify timm:vit_small_patch16_224 --plan 3 --out stepped
   stepsnet stepify timm:vit_tiny_patch16_224 --plan "96x12, 136x6, 192x6" --join matched --out stepped
   stepsnet stepify hf:FOLDER --plan 2 --out stepped         a model that transformers saved
-  stepsnet doctor stepped                                   look at the result; analyze and info take it too
+  stepsnet info stepped                                     also: doctor, analyze, bench speed, export
+  stepsnet train image_folder model=stepped data.root=IMAGES
 
 `stepsnet plan MODEL` finds a plan for a budget. From Python: stepsnet.stepify, stepsnet.surgery.load(FOLDER)."""
 
@@ -52,6 +53,7 @@ Training continues from there.
   stepsnet deepen hf:FOLDER --blocks-added 256x4 --out deeper             four blocks of width 256 in front
   stepsnet deepen hf:FOLDER --blocks-added 512x4 --at every:4 --out deeper
   stepsnet deepen timm:vit_tiny_patch16_224 --blocks-added 96x6 --out deeper
+  stepsnet train language model=deeper data.root=TEXT
 
 From Python: stepsnet.deepen, stepsnet.freeze_old, stepsnet.undeepen, stepsnet.surgery.load(FOLDER)."""
 
@@ -85,13 +87,16 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 
 def _load(args: argparse.Namespace) -> nn.Module:
     from stepsnet.integrations.foreign import is_foreign, load_foreign
+    from stepsnet.surgery.saving import is_stepped
 
+    if is_stepped(args.model.removeprefix("hf:")):
+        raise UsageError(f"{args.model} was stepified or deepened before; start from the plain model.")
     if not is_foreign(args.model):
         how = "registered models take plan= in `stepsnet train` and create_model"
         raise UsageError(f"'{args.model}' is not a model of another library: write timm:NAME or hf:FOLDER; {how}.")
     if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
         raise UsageError(f"{args.out} is not an empty folder; give another --out.")
-    return load_foreign(args.model).model
+    return load_foreign(args.model, with_head=True).model
 
 
 def _write(model: nn.Module, args: argparse.Namespace) -> int:

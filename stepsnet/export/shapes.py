@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from stepsnet.errors import UsageError
 from stepsnet.models import Model, VisionModel
+from stepsnet.models.language import Transformer
 from stepsnet.models.resnet import ResNet
 from stepsnet.models.swin import Swin
 
@@ -68,7 +69,9 @@ def size_axes(model: Model) -> tuple[FreeAxis, ...]:
     elif isinstance(model, VisionModel):
         return ()
     else:
-        return (FreeAxis(1, "tokens", 1, max(LONGEST_TEXT, *model.input_size)),)
+        shortest = 1 if isinstance(model, Transformer) else 2  # in models of transformers one token is a special case
+        longest = model.default_cfg.get("longest_text") or max(LONGEST_TEXT, *model.input_size)
+        return (FreeAxis(1, "tokens", shortest, longest),)
     return sides, FreeAxis(3, "width", sides.smallest, sides.largest, sides.step)
 
 

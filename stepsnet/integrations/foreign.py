@@ -7,6 +7,7 @@ size if it is too large.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,14 +64,18 @@ class Loaded:
         return f"{self.name}: {self.weights}; {self.data}"
 
 
-def load_foreign(name: str, seed: int = 0) -> Loaded:
-    """The model that `timm:…` or `hf:…` names."""
+def load_foreign(name: str, seed: int = 0, *, with_head: bool = False) -> Loaded:
+    """The model that `timm:…` or `hf:…` names.
+
+    Of transformers it is the model without its head, unless `with_head`: then it is the class that a folder names, and
+    for a type the causal language model or image classifier, if there is one.
+    """
     library, _, what = name.partition(":")
     if library not in LIBRARIES or not what:
         raise UsageError(f"'{name}' is not timm:NAME, hf:FOLDER or hf:TYPE")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return LIBRARIES[library](what, seed)
+        return LIBRARIES[library](what, seed, with_head)
 
 
 def is_foreign(name: str) -> bool:
@@ -88,7 +93,7 @@ def random_tokens(vocabulary: int, length: int) -> tuple[Tensor, str]:
     return torch.randint(vocabulary, (N_TEXTS, length)), f"{N_TEXTS} random texts of {length} tokens"
 
 
-def _timm(name: str, seed: int) -> Loaded:
+def _timm(name: str, seed: int, with_head: bool) -> Loaded:  # noqa: ARG001  # the head is always there
     import_torchvision()
     timm = require("timm", extra="timm")
     if not timm.is_model(name.partition(".")[0]):
@@ -101,27 +106,43 @@ def _timm(name: str, seed: int) -> Loaded:
     return Loaded(f"timm:{name}", model, (x,), f"timm's, as initialised (seed {seed})", data, trained=False)
 
 
-def _transformers(what: str, seed: int) -> Loaded:
+def _transformers(what: str, seed: int, with_head: bool) -> Loaded:
     import_torchvision_if_installed()
     library = require("transformers", extra="transformers")
     if Path(what).is_dir() or "/" in what:
-        (model, weights), trained, cut = _saved(library, what), None, ""
+        (model, weights), trained, cut = _saved(library, what, with_head), None, ""
     else:
         config, cut = _configuration(library, what)
-        model = library.AutoModel.from_config(config)
+        model = _auto_class(library, config, with_head).from_config(config)
         weights, trained = f"default configuration, as initialised (seed {seed})", False
     inputs, data = inputs_for(model, what)
     return Loaded(f"hf:{what}{cut}", model, inputs, weights, data, trained)
 
 
-def _saved(library: ModuleType, folder: str) -> tuple[nn.Module, str]:
+def _auto_class(library: ModuleType, config: Any, with_head: bool) -> Any:
+    """The Auto class for a configuration. BERT and its like have causal heads too, but are made for masked text."""
+    masked = type(config) in library.AutoModelForMaskedLM._model_mapping
+    heads = [] if masked else [library.AutoModelForCausalLM]
+    heads = [*heads, library.AutoModelForImageClassification] if with_head else []
+    return next((auto for auto in heads if type(config) in auto._model_mapping), library.AutoModel)
+
+
+def _named_class(library: ModuleType, folder: str) -> Any:
+    """The class that the folder's configuration names, if transformers has it."""
+    names = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8")).get("architectures") or [""]
+    found = getattr(library, names[0], None)
+    return found if isinstance(found, type) and issubclass(found, library.PreTrainedModel) else library.AutoModel
+
+
+def _saved(library: ModuleType, folder: str, with_head: bool) -> tuple[nn.Module, str]:
     """A model and a description of its weights. Only safetensors are read: a pickle can run code."""
     if not (Path(folder) / "config.json").is_file():
         raise UsageError(f"there is no config.json in {folder}: not a folder of transformers (nothing is downloaded)")
     how = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
     try:
-        with _quietly(library):
-            model, found = library.AutoModel.from_pretrained(folder, **how)
+        with quietly(library):
+            made_by = _named_class(library, folder) if with_head else library.AutoModel
+            model, found = made_by.from_pretrained(folder, **how)
     except (OSError, ValueError) as error:
         raise UsageError(f"transformers cannot read a model from {folder}: {_first_line(error)}") from error
     absent, all_of_them = len(found["missing_keys"]), len(model.state_dict())
@@ -131,7 +152,7 @@ def _saved(library: ModuleType, folder: str) -> tuple[nn.Module, str]:
 
 
 @contextmanager
-def _quietly(library: ModuleType) -> Iterator[None]:
+def quietly(library: ModuleType) -> Iterator[None]:
     """Hide transformers' progress bars and loading report."""
     logging = library.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -219,4 +240,4 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-LIBRARIES: dict[str, Callable[[str, int], Loaded]] = {"timm": _timm, "hf": _transformers}
+LIBRARIES: dict[str, Callable[[str, int, bool], Loaded]] = {"timm": _timm, "hf": _transformers}

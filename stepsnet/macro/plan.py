@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from stepsnet.errors import UsageError
@@ -14,25 +14,32 @@ _STEP = re.compile(r"(\d+)\s*[x×]\s*(\d+)")
 
 @dataclass(frozen=True)
 class StepPlan:
-    """`widths[i]` channels and `depths[i]` blocks for step i, narrow to wide: "192x12, 272x6, 384x6"."""
+    """`widths[i]` channels and `depths[i]` blocks for step i: "192x12, 272x6, 384x6".
+
+    Widths grow from step to step. `StepsNet` (Eq. 5) takes the steps in this order, `ReverseStepsNet` (Eq. 6) from the
+    end. With `any_order` a step may also be narrower than the one before, as in "384x4, 192x8, 384x4": the channels
+    beyond its width wait. Only `stepify` takes such plans, since the state keeps its full width there.
+    """
 
     widths: tuple[int, ...]
     depths: tuple[int, ...]
+    any_order: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.widths or len(self.widths) != len(self.depths):
             raise UsageError(
                 f"a plan needs at least one step and one depth per width, got {self.widths} and {self.depths}"
             )
-        if self.widths[0] < 1 or min(self.depths) < 0:
+        if min(self.widths) < 1 or min(self.depths) < 0:
             raise UsageError(f"the plan '{self}' needs positive widths and no negative depths")
         for narrow, wide in pairwise(self.widths):
-            if wide <= narrow:
+            if wide == narrow if self.any_order else wide <= narrow:
                 why = "every step must be wider than the one before"
+                why = "neighbouring steps must differ" if self.any_order else why
                 raise UsageError(f"the plan '{self}' goes from width {narrow} to {wide}: {why}")
 
     @classmethod
-    def parse(cls, text: str) -> StepPlan:
+    def parse(cls, text: str, *, any_order: bool = False) -> StepPlan:
         """Read "192x12, 272x6, 384x6"; the inverse of `str(plan)`."""
         steps = []
         for part in text.split(","):
@@ -41,7 +48,7 @@ class StepPlan:
                 example = "a plan looks like '192x12, 272x6, 384x6'"
                 raise UsageError(f"'{part.strip()}' in the plan '{text}' is not WIDTHxBLOCKS; {example}")
             steps.append((int(match[1]), int(match[2])))
-        return cls(tuple(width for width, _ in steps), tuple(depth for _, depth in steps))
+        return cls(tuple(width for width, _ in steps), tuple(depth for _, depth in steps), any_order)
 
     @classmethod
     def residual(cls, width: int, depth: int) -> StepPlan:

@@ -98,11 +98,11 @@ class StageBuilder:
 
 
 def resolve_plans(
-    plan: PlanLike, plain: Sequence[StepPlan], round_width: Callable[[float], int]
+    plan: PlanLike, plain: Sequence[StepPlan], round_width: Callable[[float], int], *, any_order: bool = False
 ) -> tuple[StepPlan, ...]:
     """One plan per stage, from a plan, its text (stages separated by ";"), a number of steps, or a sequence of these.
 
-    None is `plain`, the residual network. Numbers of steps are derived from it.
+    None is `plain`, the residual network. Numbers of steps are derived from it. `any_order`: see StepPlan.
     """
     if isinstance(plan, str) and (";" in plan or plan.strip().isdigit()):
         parts: list[StagePlan] = [int(part) if part.strip().isdigit() else part for part in plan.split(";")]
@@ -117,15 +117,15 @@ def resolve_plans(
     if len(plan) != len(plain):
         stages = "1 stage" if len(plain) == 1 else f"{len(plain)} stages"
         raise UsageError(f"the network has {stages}, the plan {len(plan)}; write one plan per stage, separated by ';'")
-    return tuple(_resolve(stage, base, round_width) for stage, base in zip(plan, plain, strict=True))
+    return tuple(_resolve(stage, base, round_width, any_order) for stage, base in zip(plan, plain, strict=True))
 
 
-def _resolve(plan: StagePlan, plain: StepPlan, round_width: Callable[[float], int]) -> StepPlan:
+def _resolve(plan: StagePlan, plain: StepPlan, round_width: Callable[[float], int], any_order: bool) -> StepPlan:
     if plan is None:
         return plain
     if isinstance(plan, int):
         return StepPlan.default(plain.width, plain.blocks, plan, round_width)
-    return StepPlan.parse(plan) if isinstance(plan, str) else plan
+    return StepPlan.parse(plan, any_order=any_order) if isinstance(plan, str) else plan
 
 
 def format_plans(plans: Sequence[StepPlan]) -> str:

@@ -30,6 +30,8 @@ class Model(nn.Module, ABC):
     num_features: int
     started: object | None = None
     """What `load_pretrained` did before training: `str()` is a sentence."""
+    on_meta = True
+    """Whether a model can be made on the meta device and then filled from a file."""
 
     def __init__(self) -> None:
         super().__init__()

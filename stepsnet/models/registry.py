@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
@@ -88,6 +89,9 @@ def list_models(filter: str | Sequence[str] = "*", exclude_filters: str | Sequen
 
 def get_variant(name: str) -> Variant:
     """The variant of a registered name; a wrong one raises an error with the nearest known one."""
+    if name.startswith("stepified_"):  # in the file of a model of another library
+        found: Variant = import_module("stepsnet.surgery.adopted").VARIANTS[name]
+        return found
     if name not in VARIANTS:
         raise UsageError(f"there is no model '{name}'{nearest(name, VARIANTS)}; `stepsnet models` lists them all")
     return VARIANTS[name]
@@ -198,7 +202,8 @@ def load_model(
     path = weights_file(path)
     header = read_header(path)
     saved = json.loads(header["options"]) | {"plan": header["plan"]}
-    model = create_model(header["name"], device="meta", **(saved | options))
+    on_meta = get_variant(header["name"]).family.on_meta
+    model = create_model(header["name"], device="meta" if on_meta else "cpu", **(saved | options))
     load_weights(model, path, mmap=mmap)
     return model.to(device)
 

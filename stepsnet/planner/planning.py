@@ -58,6 +58,8 @@ class PlanResult:
     limits: dict[str, float]
     batch: int
     deepest: int
+    candidates: int
+    """How many plans the search compared."""
     why_not_deeper: str
 
     def __str__(self) -> str:
@@ -101,7 +103,7 @@ def plan_for(
         seconds,
     ])  # fmt: skip
     target = limit[1] if macs is not None else whole[1]
-    found = _search_all(subject, counted, limit, target, steps)
+    found, candidates = search_all(subject, counted, limit, target, steps)
     if not found:
         raise UsageError(_nothing_fits(subject, counted, whole, limit))
     own = sum(plan.blocks for plan in subject.plain)
@@ -124,14 +126,15 @@ def plan_for(
         {name: float(value) for name, value in zip(RESOURCES, limit, strict=True) if math.isfinite(value)},
         batch,
         deepest,
+        candidates,
         _why_not_deeper(counted, limit, found[deepest]),
     )
 
 
-def _search_all(
+def search_all(
     subject: Subject, counted: Counted, limit: NDArray[np.float64], target: float, steps: int | None
-) -> dict[int, Candidate]:
-    """The best plan for every total number of blocks.
+) -> tuple[dict[int, Candidate], int]:
+    """The best plan for every total number of blocks, and how many plans of stages were compared.
 
     Each stepped stage gets a part of the budget in proportion to its plain cost.
     """
@@ -140,17 +143,19 @@ def _search_all(
     outside = counted.fixed + sum(kept, np.zeros(3))
     free = limit - outside
     if (free <= 0).any():
-        return {}
+        return {}, 0
     together = sum((counted.stages[number].plain_cost for number in stepped), np.zeros(3))
-    stages = []
+    stages, candidates = [], 0
     for number, stage in enumerate(counted.stages):
         if number in stepped:
             share = np.divide(stage.plain_cost, together, out=np.ones(3), where=together > 0)
-            stages.append(search(stage, free * share, (target - outside[1]) * share[1], steps))
+            best, tried = search(stage, free * share, (target - outside[1]) * share[1], steps)
+            stages.append(best)
+            candidates += tried
         else:
             plan = subject.plain[number]
             stages.append({plan.blocks: Candidate((plan,), stage.plain_cost, 0.0)})
-    return combine(stages) if all(stages) else {}
+    return (combine(stages) if all(stages) else {}), candidates
 
 
 def _wanted(subject: Subject, blocks: int | str | None, found: dict[int, Candidate]) -> int:

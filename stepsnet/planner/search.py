@@ -67,14 +67,18 @@ class Candidate:
         return Candidate(self.plans + other.plans, self.cost + other.cost, self.score + other.score)
 
 
-def search(stage: Stage, limit: NDArray[np.float64], target: float, steps: int | None = None) -> dict[int, Candidate]:
-    """The best plan for every number of blocks that fits `limit` (in the order of RESOURCES).
+def search(
+    stage: Stage, limit: NDArray[np.float64], target: float, steps: int | None = None
+) -> tuple[dict[int, Candidate], int]:
+    """The best plan for every number of blocks that fits `limit` (in the order of RESOURCES), and how many were tried.
 
     `target` is the number of MACs that a plan should at least use; `steps` fixes the number of steps.
     """
     best: dict[int, Candidate] = {}
+    tried = 0
     for count in range(1, MAX_STEPS + 1) if steps is None else (steps,):
         for widths, candidates in _candidates(stage, limit, count):
+            tried += len(candidates)
             every_cost = candidates.astype(np.float64) @ np.stack([stage.costs[width] for width in widths])
             fits = (every_cost <= limit).all(axis=1)
             if not fits.any():
@@ -89,7 +93,7 @@ def search(stage: Stage, limit: NDArray[np.float64], target: float, steps: int |
                 if found is None or scores[row] < found.score:
                     plan = StepPlan(widths, tuple(int(depth) for depth in depths[row]))
                     best[number] = Candidate((plan,), costs[row], float(scores[row]))
-    return best
+    return best, tried
 
 
 def combine(stages: Sequence[dict[int, Candidate]]) -> dict[int, Candidate]:

@@ -1,4 +1,4 @@
-"""Does deepen help? A small Llama is trained on books, then continued at equal extra compute with and without new blocks.
+"""Does deepen help? A small Llama is trained on books, then continued at equal compute with and without new blocks.
 
     python -m stepsnet.research.deepening --data FOLDER [--out runs/deepening] [--quick]
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -61,7 +62,9 @@ class Plan:
 QUICK = Plan(first_steps=6, more_steps=4, batch=2, length=16, warm_up=2, windows=4)
 
 
-def run(texts: tuple[TextStore, TextStore], out: Path, plan: Plan, say: Callable[[str], None] = print) -> dict[str, Any]:
+def run(
+    texts: tuple[TextStore, TextStore], out: Path, plan: Plan, say: Callable[[str], None] = lambda _line: None
+) -> dict[str, Any]:
     """Train what is not in `out` yet and return the result, which is also written there as result.json."""
     out.mkdir(parents=True, exist_ok=True)
     known = read_json(out / "cells.json")
@@ -164,7 +167,8 @@ def table(result: dict[str, Any]) -> str:
     steps = [result[f"{arm}-s0"]["steps"] for arm in ARMS]
     spent = sum(cell["seconds"] for key, cell in result.items() if "-s" in key) / 60
     facts = f"{steps[0]} and {steps[1]} more steps at equal MACs; {spent:.1f} minutes of one core in all."
-    return "\n".join([*lines, "", f"Validation loss in nats per byte; {facts}", f"Outcome by the rule: {result['outcome']}."])
+    outcome = f"Outcome by the rule: {result['outcome']} (mean difference {result['mean']:+.4f})."
+    return "\n".join([*lines, "", f"Validation loss in nats per byte; {facts}", outcome])
 
 
 def main() -> None:
@@ -177,7 +181,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one object")
     args = parser.parse_args()
     text = load_gutenberg(DataConfig(kind="gutenberg", root=args.data))
-    result = run((text.train, text.valid), args.out, QUICK if args.quick else Plan(), lambda line: print(line, flush=True))
+    plan = QUICK if args.quick else Plan()
+    result = run((text.train, text.valid), args.out, plan, lambda line: print(line, file=sys.stderr, flush=True))
     print(json.dumps(result, indent=2) if args.json else table(result))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import groupby
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +14,20 @@ from torch import Tensor, nn
 from stepsnet.analysis.find import carried
 from stepsnet.errors import UsageError
 from stepsnet.macro import StepPlan
-from stepsnet.surgery.hosts import Host, MakeBlock, evaluating, refill
+from stepsnet.surgery.hosts import Host, evaluating, refill
 from stepsnet.surgery.identity import make_identity
 from stepsnet.surgery.report import ATTRIBUTE, surgery_report
 from stepsnet.surgery.saving import forget, remember
-from stepsnet.surgery.stepify import AnyModel, exchanged, find_host, like, make_report, plain_plans
+from stepsnet.surgery.stepify import (
+    HEADS,
+    AnyModel,
+    BlockOptions,
+    exchanged,
+    find_host,
+    like,
+    make_report,
+    plain_plans,
+)
 from stepsnet.surgery.waiting import make_waiting
 
 At = str | Sequence[int]
@@ -48,11 +58,7 @@ def deepen(
     at: At = "front",
     train: str = "all",
     verify: Any = None,
-    heads: str = "keep_dim",
-    blocks: str | Sequence[str] | None = None,
-    make_block: MakeBlock | None = None,
-    example: Any = None,
-    options: Mapping[str, Any] | None = None,
+    **how: Unpack[BlockOptions],
 ) -> AnyModel:
     """Add blocks to a trained `model`, in place; returns it. Its outputs stay equal, which is verified.
 
@@ -62,23 +68,23 @@ def deepen(
     everything else, see `freeze_old`.
 
     `verify` is an input or a tuple of inputs for the model; without it, random ones. The largest change of any output
-    must be 0, else a UsageError names the block. The other arguments are those of `stepify`.
+    must be 0, else a UsageError names the block. `how`: see BlockOptions.
     """
     if train not in ("all", "new"):
         raise UsageError(f"train='{train}' is not known; it is 'all' or 'new'")
-    host = find_host(model, heads=heads, blocks=blocks, make_block=make_block, example=example, options=options)
+    host = find_host(model, **how)
     batch, orders = _batch(host, verify), _orders(host, new, at)
     expected, calls = _look(host, batch)
-    _insert(host, orders, heads, calls, lambda names: _verify(host, names, batch, expected))
+    _insert(host, orders, how.get("heads", HEADS[0]), calls, lambda names: _verify(host, names, batch, expected))
     report = surgery_report(model)
     gradients = tuple(_with_gradient(host, batch, report.added))
     setattr(model, ATTRIBUTE, replace(report, difference=0.0, with_gradient=gradients))
     return freeze_old(model) if train == "new" else model
 
 
-def insert(model: nn.Module, orders: list[_Order], heads: str = "keep_dim", **how: Any) -> None:
+def insert(model: nn.Module, orders: list[_Order], **how: Unpack[BlockOptions]) -> None:
     """Add blocks as `orders` says, with the weights they are made with: for a model whose weights are loaded next."""
-    _insert(find_host(model, heads=heads, **how), orders, heads)
+    _insert(find_host(model, **how), orders, how.get("heads", HEADS[0]))
 
 
 def _insert(
@@ -102,9 +108,8 @@ def _insert(
         f"{path}.{old}": name for (name, old), path in zip(names.values(), _paths(host), strict=True) if old is not None
     }
     added = tuple(name for name, old in names.values() if old is None)
-    report = make_report("deepen", host, plain, plain, before, after, moved=moved, added=added)
-    plan = "; ".join(_describe(order, stage.width) for order, stage in zip(orders, host.stages, strict=True))
-    setattr(model, ATTRIBUTE, replace(report, plan_after=plan))
+    plans = [_plan(order, stage.width) for order, stage in zip(orders, host.stages, strict=True)]
+    setattr(model, ATTRIBUTE, make_report("deepen", host, plain, plans, before, after, moved=moved, added=added))
     lists = tuple(
         (stage.path, _kept_positions(stage.start, order, len(host.container(number))))
         for number, (stage, order) in enumerate(zip(host.stages, orders, strict=True))
@@ -350,13 +355,13 @@ def _with_gradient(host: Host, batch: tuple[Any, ...], added: Sequence[str]) -> 
     ]
 
 
-def _describe(order: _Order, width: int) -> str:
+def _plan(order: _Order, width: int) -> StepPlan:
     """Runs of equal width: "256x12, 384x12"."""
-    runs: list[tuple[int, int]] = []
-    for what in order:
-        size = width if isinstance(what, int) else what[0]
-        runs = [*runs[:-1], (size, runs[-1][1] + 1)] if runs and runs[-1][0] == size else [*runs, (size, 1)]
-    return ", ".join(f"{size}x{count}" for size, count in runs)
+    runs = [
+        (size, len(list(run)))
+        for size, run in groupby(order, lambda what: width if isinstance(what, int) else what[0])
+    ]
+    return StepPlan(tuple(size for size, _ in runs), tuple(count for _, count in runs), any_order=True)
 
 
 def _kept_positions(start: int, order: _Order, length: int) -> tuple[int, ...]:

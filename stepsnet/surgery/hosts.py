@@ -233,11 +233,57 @@ class Host:
         return [shapes[block].shape[dim] for block, dim in zip(firsts, dims, strict=True)]
 
 
+class DonorHost(Host):
+    """A host whose blocks are taken from donors: the same model made at another width by its own library.
+
+    An adapter makes a donor (`make_donor`) and finds the blocks in it (`donor_blocks`). `options` are added to those a
+    donor is made with; `heads` is the rule for attention heads.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        heads: str,
+        blocks: Sequence[str] | None = None,
+        example: tuple[Any, ...] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.rule, self.options = heads, dict(options or {})
+        self.donors: dict[tuple[int, int, str], list[nn.Module]] = {}
+        self.depths: list[int] = []
+        super().__init__(model, example or self.make_example(model), blocks=blocks)
+
+    def make_example(self, model: nn.Module) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def make_donor(self, width: int, stage: int) -> nn.Module:
+        """The model with stage `stage` at that width and `self.depths` blocks."""
+        raise NotImplementedError
+
+    def donor_blocks(self, donor: nn.Module, stage: Stage) -> list[nn.Module]:
+        raise NotImplementedError
+
+    def prepare(self, depths: Sequence[int], origins: Sequence[Sequence[int]] | None = None) -> None:  # noqa: ARG002
+        self.depths = list(depths)
+        self.donors.clear()
+
+    def make_block(self, width: int, index: int, stage: int = 0) -> nn.Module:
+        key = (stage, width, str(torch.empty(0).device))
+        if key not in self.donors:
+            self.check_width(width, stage)
+            self.donors[key] = self.donor_blocks(self.make_donor(width, stage), self.stages[stage])
+        found = self.donors[key]
+        if index >= len(found):
+            where = self.stages[stage].path
+            raise UsageError(f"a donor of {type(self.model).__name__} has {len(found)} blocks at '{where}'; too few")
+        return found[index]
+
+
 def run_on_meta(model: nn.Module, inputs: tuple[Any, ...], call: Callable[..., Any] | None = None) -> Any:
     """`call(model, *inputs)`, by default `model(*inputs)`, with every tensor on the meta device: shapes only."""
     shell = _Shell(model, call)
     state = {name: tensor.detach().to("meta") for name, tensor in (*shell.named_parameters(), *shell.named_buffers())}
-    with evaluating(model):
+    with evaluating(model), _with_cache(model):
         return functional_call(shell, state, tuple(x.to("meta") if isinstance(x, Tensor) else x for x in inputs))
 
 
@@ -259,6 +305,20 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+@contextmanager
+def _with_cache(model: nn.Module) -> Iterator[None]:
+    """With a cache of keys and values; without one, models of transformers look at values, which meta tensors lack."""
+    config = getattr(model, "config", None)
+    before = getattr(config, "use_cache", None)
+    if before is False:
+        config.use_cache = True  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        if before is False:
+            config.use_cache = False  # type: ignore[union-attr]
 
 
 class _Shell(nn.Module):

@@ -32,6 +32,8 @@ class SurgeryReport:
     macs_before: int
     macs_after: int
     input: tuple[int, ...]
+    blocks: tuple[str, ...] = ()
+    """Names of the model's residual blocks, in order."""
     join: str = "plain"
     heads: dict[int, int] = field(default_factory=dict)
     """Heads of blocks of each width, where the rule is known."""

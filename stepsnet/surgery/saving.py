@@ -19,6 +19,7 @@ from torch import nn
 
 from stepsnet.errors import UsageError
 from stepsnet.files import replace_file
+from stepsnet.integrations.foreign import quietly
 from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision, import_torchvision_if_installed
 
@@ -42,7 +43,8 @@ def save(model: nn.Module, folder: str | Path) -> None:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if record["library"] == "transformers":
-        model.save_pretrained(folder)  # type: ignore[operator]
+        with quietly(require("transformers", extra="transformers")):
+            model.save_pretrained(folder)  # type: ignore[operator]
         return
     if record["library"] != "timm":
         raise UsageError(
@@ -53,14 +55,17 @@ def save(model: nn.Module, folder: str | Path) -> None:
     replace_file(folder / FILE, json.dumps(record, indent=2).encode())
 
 
-def load(folder: str | Path) -> Any:
+def load(folder: str | Path, *, num_classes: int | None = None, drop_path: float = 0.0) -> Any:
     """The model in a folder that `save` or `save_pretrained` wrote.
 
-    Weights are read from safetensors only, no code is executed.
+    Weights are read from safetensors only, no code is executed. Another number of classes makes a new head. A drop-path
+    rate above 0 replaces the model's own (timm only).
     """
     folder = Path(folder)
     if (folder / FILE).is_file():
-        return _load_timm(folder)
+        return _load_timm(folder, num_classes, drop_path)
+    if drop_path:
+        raise UsageError(f"the stochastic depth of a model of transformers is fixed; give drop_path=0 for {folder}")
     if not (folder / "config.json").is_file():
         raise UsageError(f"there is neither {FILE} nor config.json in {folder}")
     import_torchvision_if_installed()
@@ -74,7 +79,41 @@ def load(folder: str | Path) -> Any:
         )
     if not (isinstance(plain, type) and issubclass(plain, library.PreTrainedModel)):
         raise UsageError(f"transformers has no model class '{names[0]}', which {folder} names")
-    return remade(plain).from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    more = {} if num_classes is None else {"num_labels": num_classes, "ignore_mismatched_sizes": True}
+    with quietly(library):
+        return remade(plain).from_pretrained(folder, local_files_only=True, use_safetensors=True, **more)
+
+
+def is_stepped(word: str | Path) -> bool:
+    """Whether `word` is a folder that `stepsnet stepify` or `deepen` wrote."""
+    folder = Path(word).expanduser()
+    if (folder / "stepsnet.json").is_file():
+        return True
+    config = folder / "config.json"  # of transformers; runs have a file of that name too
+    if not config.is_file():
+        return False
+    found = json.loads(config.read_text(encoding="utf-8"))
+    return "architectures" in found and "stepsnet" in found
+
+
+def source_of(model: nn.Module) -> dict[str, Any]:
+    """What `make_network` makes the model again from, without its weights, as plain data."""
+    record = record_of(model)
+    if record["library"] == "timm":
+        return record
+    config: Any = model.config
+    return {"class": type(model).__name__, "config": json.loads(config.to_json_string(use_diff=False))}
+
+
+def make_network(source: Mapping[str, Any]) -> nn.Module:
+    """The stepified or deepened model of a `source_of`, with new weights."""
+    if "class" not in source:
+        return _make_timm(dict(source))
+    import_torchvision_if_installed()
+    library = require("transformers", extra="transformers")
+    plain = getattr(library, source["class"])
+    made: nn.Module = remade(plain)(plain.config_class.from_dict(source["config"]))
+    return made
 
 
 def record_of(model: nn.Module) -> dict[str, Any]:
@@ -106,8 +145,7 @@ def make_again(model: nn.Module, record: Mapping[str, Any]) -> None:
         )
 
 
-def _load_timm(folder: Path) -> nn.Module:
-    record = json.loads((folder / FILE).read_text(encoding="utf-8"))
+def _make_timm(record: dict[str, Any]) -> nn.Module:
     import_torchvision()
     timm = require("timm", extra="timm")
     options = {key: tuple(value) if isinstance(value, list) else value for key, value in record["made"].items()}
@@ -116,6 +154,14 @@ def _load_timm(folder: Path) -> nn.Module:
     }
     model: nn.Module = timm.create_model(record["name"], pretrained=False, **options)
     make_again(model, record)
+    return model
+
+
+def _load_timm(folder: Path, num_classes: int | None, drop_path: float) -> nn.Module:
+    record = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    if drop_path:
+        record["made"]["drop_path_rate"] = record["options"]["drop_path_rate"] = drop_path
+    model: Any = _make_timm(record)
     state = safetensors.load_file(folder / WEIGHTS)
     own = model.state_dict()
     wrong = next(
@@ -130,6 +176,9 @@ def _load_timm(folder: Path) -> nn.Module:
         remedy = "stepify it with options={…}, all options it was created with, before saving"
         raise UsageError(f"{folder} cannot be loaded: '{wrong}' does not fit a new '{record['name']}'; {remedy}")
     model.load_state_dict(state)
+    if num_classes is not None and num_classes != model.num_classes:
+        model.reset_classifier(num_classes)
+        record_of(model)["made"]["num_classes"] = num_classes
     return model.eval()
 
 
@@ -149,7 +198,7 @@ def remade(plain: Any) -> Any:
         record_of(self)
         type(self)._auto_class = None  # else transformers would copy the file of the plain class
         self.config.auto_map = {
-            name: f"{Path(CODE).stem}.{plain.__name__}" for name in _auto_classes(plain, self.config)
+            name: f"{Path(CODE).stem}.{plain.__name__}" for name in auto_classes(plain, self.config)
         }
         plain.save_pretrained(self, save_directory, *args, **kwargs)
         replace_file(Path(save_directory) / CODE, _CODE.format(name=plain.__name__).encode())
@@ -179,7 +228,8 @@ def _empty(plain: Any) -> Any:
     return made.__new__(made)
 
 
-def _auto_classes(plain: Any, config: Any) -> list[str]:
+def auto_classes(plain: Any, config: Any) -> list[str]:
+    """The Auto classes of transformers that a class belongs to."""
     library = require("transformers", extra="transformers")
     found = []
     for name in AUTO:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -25,31 +25,37 @@ AnyModel = TypeVar("AnyModel", bound=nn.Module)
 HEADS = ("keep_dim", "keep_count")
 
 
+class BlockOptions(TypedDict, total=False):
+    """What stepify and deepen may be told about a model's blocks."""
+
+    heads: str
+    """ "keep_dim" (default) keeps the dimension of a head (where it does not divide the width, the nearest one that
+    does, unless rotary positions fix it), "keep_count" keeps their number."""
+    blocks: str | Sequence[str] | None
+    """Path(s) of the module list(s) of blocks, where they are not recognised."""
+    make_block: MakeBlock | None
+    """`make_block(width, index)` makes the blocks of a model that is neither timm's nor transformers'."""
+    example: Any
+    """An input of the model, or a tuple of inputs. It is needed with `make_block`."""
+    options: Mapping[str, Any] | None
+    """Options a timm model was created with that its blocks depend on."""
+
+
 def stepify(
-    model: AnyModel,
-    plan: PlanLike,
-    *,
-    join: Join = "plain",
-    heads: str = "keep_dim",
-    blocks: str | Sequence[str] | None = None,
-    make_block: MakeBlock | None = None,
-    example: Any = None,
-    options: Mapping[str, Any] | None = None,
+    model: AnyModel, plan: PlanLike | Mapping[str, Any], *, join: Join = "plain", **how: Unpack[BlockOptions]
 ) -> AnyModel:
-    """Give `model` blocks of growing width by `plan`, in place; returns it. `surgery_report(model)` tells what was
-    done.
+    """Give `model` narrow blocks first and wide ones last by `plan`, in place; returns it.
 
-    `plan` is "192x12, 272x6, 384x6" (one plan a stage, separated by ";") or a number of steps at equal cost: MACs
-    within 3 %, parameters within 5 %. Widths are channels of the stream. All blocks are made anew; weights outside the
-    blocks stay.
-
-    `heads`: "keep_dim" keeps the dimension of a head (where it does not divide the width, the nearest one that does,
-    unless rotary positions fix it), "keep_count" keeps their number. `blocks` names the module list(s) of blocks where
-    they are not recognised. `make_block(width, index)` makes the blocks of a model that is neither timm's nor
-    transformers'; `example` is an input of it. `options` are options a timm model was created with that its blocks
-    depend on.
+    `plan` is "192x12, 272x6, 384x6" (one plan a stage, separated by ";"), a number of steps at equal cost (MACs within
+    3 %, parameters within 5 %), or a budget for `stepsnet.plan`, such as {"macs": "4.6G", "blocks": 24}. Widths are
+    channels of the stream. A step may be narrower than the one before. All blocks are made anew; weights outside the
+    blocks stay. `surgery_report(model)` tells what was done. `how`: see BlockOptions.
     """
-    host = find_host(model, heads=heads, blocks=blocks, make_block=make_block, example=example, options=options)
+    if isinstance(plan, Mapping):
+        from stepsnet.surgery.planning import plan as plan_for_budget
+
+        plan = plan_for_budget(model, options=how, **plan).plan
+    host = find_host(model, **how)
     plans = resolve(host, plan)
     before, plain, record = host.measure(), plain_plans(host), host.record()
     with torch.device("meta") if _is_on_meta(model) else nullcontext():
@@ -63,20 +69,15 @@ def stepify(
             raise UsageError(f"{what}: {why} ({first_line(error)})") from error
         kept.append(True)
     setattr(model, ATTRIBUTE, make_report("stepify", host, plain, plans, before, after, join=_join_name(join)))
-    remember(model, {"what": "stepify", **record, "plan": format_plans(plans), "join": join, "heads": heads})
+    rule = how.get("heads", HEADS[0])
+    remember(model, {"what": "stepify", **record, "plan": format_plans(plans), "join": join, "heads": rule})
     return model
 
 
-def find_host(
-    model: nn.Module,
-    *,
-    heads: str = "keep_dim",
-    blocks: str | Sequence[str] | None = None,
-    make_block: MakeBlock | None = None,
-    example: Any = None,
-    options: Mapping[str, Any] | None = None,
-) -> Host:
+def find_host(model: nn.Module, **how: Unpack[BlockOptions]) -> Host:
     """The adapter for a model: by `make_block`, or by the library its class is from."""
+    heads, blocks, example = how.get("heads", HEADS[0]), how.get("blocks"), how.get("example")
+    make_block, options = how.get("make_block"), how.get("options")
     if heads not in HEADS:
         raise UsageError(f"heads='{heads}' is not known; it is one of {', '.join(HEADS)}")
     if any(hasattr(module, "stepsnet_width") for module in model.modules()):
@@ -111,10 +112,12 @@ def resolve(host: Host, plan: PlanLike) -> tuple[StepPlan, ...]:
         if plan < 1:
             raise UsageError(f"the number of steps is at least 1 (the plain model), not {plan}")
         return equal_cost(host, [plan if stage >= first else 1 for stage in range(len(plain))])
-    plans = resolve_plans(plan, plain, round)
+    plans = resolve_plans(plan, plain, round, any_order=True)
     for number, (one, own) in enumerate(zip(plans, plain, strict=True)):
         stage = f"stage {number + 1} of " if len(plain) > 1 else ""
         check_width(one, own.width, f"{stage}{type(host.model).__name__}")
+        if max(one.widths) > own.width:
+            raise UsageError(f"the plan '{one}' has a step of {max(one.widths)} channels; the model has {own.width}")
         if one.blocks < 1:
             raise UsageError(f"the plan '{one}' has no blocks")
         for width in one.widths:
@@ -134,7 +137,7 @@ def make_blocks(host: Host, plans: Sequence[StepPlan], join: Join) -> list[list[
         if plan == StepPlan.residual(stage.width, stage.depth):
             made.append(old)
             continue
-        joins = _joins(plan, join, stage.channel_dim)
+        joins = _Joins(plan, join, stage.channel_dim)
         blocks: list[nn.Module] = []
         for step, (width, depth) in enumerate(zip(plan.widths, plan.depths, strict=True)):
             for position in range(depth):
@@ -148,8 +151,8 @@ def make_blocks(host: Host, plans: Sequence[StepPlan], join: Join) -> list[list[
     return made
 
 
-class _joins:  # noqa: N801
-    """Joins of a plan in order.
+class _Joins:
+    """Joins of a plan in order, one where a step is wider than the one before.
 
     A step without blocks hands its join to the next block, or to the end of the last one.
     """
@@ -159,7 +162,7 @@ class _joins:  # noqa: N801
         self.left = [
             (step, JoinPart(make(narrow, wide - narrow, channel_dim), narrow, wide, channel_dim))
             for step, (narrow, wide) in enumerate(pairwise(plan.widths), start=1)
-            if join != "plain"
+            if join != "plain" and narrow < wide
         ]
 
     def pop_until(self, step: int) -> list[nn.Module]:
@@ -215,6 +218,7 @@ def make_report(
         macs_before=before.macs,
         macs_after=after.macs,
         input=shape,
+        blocks=tuple(f"{stage.path}.{stage.start + i}" for stage in host.stages for i in range(stage.depth)),
         heads={width: count for width, count in heads.items() if count is not None},
         **more,
     )

@@ -21,7 +21,7 @@ from stepsnet.blocks.attention import heads_for
 from stepsnet.errors import UsageError
 from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision
-from stepsnet.surgery.hosts import Host, Stage, first_line
+from stepsnet.surgery.hosts import DonorHost, Stage, first_line
 
 WIDTHS = ("embed_dims", "embed_dim", "dims", "channels")
 DEPTHS = ("depths", "depth", "layers", "num_blocks")
@@ -29,7 +29,7 @@ HEADS = ("num_heads",)
 ROTARY = re.compile("rope|rotary", re.IGNORECASE)
 
 
-class TimmHost(Host):
+class TimmHost(DonorHost):
     """`options` are those the model was made with beyond its name, where blocks depend on them: timm does not record
     them."""
 
@@ -52,7 +52,6 @@ class TimmHost(Host):
                 f"this {type(model).__name__} was not made by timm.create_model, "
                 "so its blocks cannot be built at another width; pass make_block="
             )
-        self.rule = heads
         parameters = inspect.signature(type(model).__init__).parameters
         self.width_option, self.depth_option = _first(WIDTHS, parameters), _first(DEPTHS, parameters)
         self.heads_option = _first(HEADS, parameters)
@@ -61,36 +60,19 @@ class TimmHost(Host):
                 f"timm's {type(model).__name__} has no option for the width and depth of its blocks, "
                 "so they cannot be built at another width; pass make_block="
             )
-        self.options = {**_recovered(model, parameters), **(options or {})}
-        super().__init__(model, example or (_example(model, cfg),), blocks=blocks)
+        super().__init__(model, heads, blocks, example, {**_recovered(model, parameters), **(options or {})})
         self.tuples = {key: self._several(parameters[key].default) for key in (self.width_option, self.depth_option)}
         self.stages = self._responding()
         self.own_heads = [_heads(block) for block in (self.blocks(stage)[0] for stage in range(len(self.stages)))]
         self.fixed_dim = (
             any(ROTARY.search(type(module).__name__) for module in model.modules()) or self.heads_option is None
         )
-        self.donors: dict[tuple[int, int, str], list[nn.Module]] = {}
         self.depths = self.own_depths = [stage.depth for stage in self.stages]
         self.factors = [1.0] * len(self.stages)
         self._learn_factors()
 
-    def prepare(self, depths: Sequence[int], origins: Sequence[Sequence[int]] | None = None) -> None:  # noqa: ARG002
-        self.depths = list(depths)
-        self.donors.clear()
-
-    def make_block(self, width: int, index: int, stage: int = 0) -> nn.Module:
-        device = str(torch.empty(0).device)
-        key = (stage, width, device)
-        if key not in self.donors:
-            self.check_width(width, stage)
-            where = self.stages[stage]
-            self.donors[key] = self._members(self._donor(width, stage), where)
-        if index >= len(self.donors[key]):
-            raise UsageError(
-                f"timm built '{self.name}' with {len(self.donors[key])} blocks at '{self.stages[stage].path}', "
-                f"not {index + 1}"
-            )
-        return self.donors[key][index]
+    def make_example(self, model: nn.Module) -> tuple[Any, ...]:
+        return (_example(model, getattr(model, "pretrained_cfg", None) or {}),)
 
     def unit(self, stage: int) -> int:
         own = self.own_heads[stage]
@@ -170,7 +152,7 @@ class TimmHost(Host):
         self.depths = list(depths)
         donor = self._probe(0)
         for stage, where in enumerate(self.stages):
-            for block, other in zip(self.blocks(stage), self._members(donor, where), strict=True):
+            for block, other in zip(self.blocks(stage), self.donor_blocks(donor, where), strict=True):
                 for own, wanted in zip(_drop_paths(block), _drop_paths(other), strict=False):
                     own.drop_prob = wanted.drop_prob
 
@@ -187,7 +169,7 @@ class TimmHost(Host):
             return (max(self.stages, key=lambda stage: stage.depth),)
         return self.stages
 
-    def _donor(self, width: int | None, stage: int) -> nn.Module:
+    def make_donor(self, width: int | None, stage: int) -> nn.Module:
         """The architecture with stage `stage` made `width` wide, and as many blocks as the model will have."""
         depths = list(self.depths)
         if width is not None:  # blocks of other stages are not taken from this donor
@@ -234,13 +216,13 @@ class TimmHost(Host):
         several = self.tuples[str(self.width_option)]
         for stage in range(len(self.stages)):
             donor = self._probe(stage)
-            members = [self._members(donor, where) for where in self.stages]
+            members = [self.donor_blocks(donor, where) for where in self.stages]
             found = self._widths(donor, [blocks[0] for blocks in members], [where.channel_dim for where in self.stages])
             if found[stage] != self.stages[stage].width:
                 for i, (width, where) in enumerate(zip(found, self.stages, strict=True)):
                     if several or i == stage:
                         self.factors[i] *= width / where.width
-                members = [self._members(donor := self._probe(stage), where) for where in self.stages]
+                members = [self.donor_blocks(donor := self._probe(stage), where) for where in self.stages]
             for i, blocks in enumerate(members):
                 if several or i == stage:
                     self._compare(self.blocks(i), blocks)
@@ -249,9 +231,9 @@ class TimmHost(Host):
 
     def _probe(self, stage: int) -> nn.Module:
         with torch.device("meta"):
-            return self._donor(None, stage)
+            return self.make_donor(None, stage)
 
-    def _members(self, donor: nn.Module, stage: Stage) -> list[nn.Module]:
+    def donor_blocks(self, donor: nn.Module, stage: Stage) -> list[nn.Module]:
         """The blocks of a donor that stand where those of a stage are."""
         try:
             members: Any = donor.get_submodule(stage.path)

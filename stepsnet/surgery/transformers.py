@@ -6,8 +6,7 @@ Blocks come from a donor: the same class made from a copy of the configuration a
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +14,10 @@ from torch import nn
 
 from stepsnet.blocks.attention import heads_for
 from stepsnet.errors import UsageError
+from stepsnet.integrations.foreign import quietly
 from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision_if_installed
-from stepsnet.surgery.hosts import Host, first_line, period_of
+from stepsnet.surgery.hosts import DonorHost, Stage, first_line, period_of
 
 WIDTHS = ("hidden_sizes", "hidden_size", "n_embd", "d_model", "dim")
 DEPTHS = ("depths", "encoder_layers", "num_hidden_layers", "n_layer", "num_layers")
@@ -27,7 +27,7 @@ KEY_HEADS = "num_key_value_heads"
 TOKENS = 16
 
 
-class TransformersHost(Host):
+class TransformersHost(DonorHost):
     """`config.stepsnet` records what was done, so that a saved model can be made again."""
 
     library = "transformers"
@@ -43,8 +43,6 @@ class TransformersHost(Host):
         import_torchvision_if_installed()
         require("transformers", extra="transformers")
         self.config: Any = model.config
-        self.options = dict(options or {})
-        self.rule = heads
         names = [_first(group, self.config) for group in (WIDTHS, DEPTHS, HEADS)]
         if names[1] == "depths" and names[0] == "hidden_size":  # Swin computes it from the width of its first stage
             names[0] = _first(("embed_dim",), self.config)
@@ -57,10 +55,9 @@ class TransformersHost(Host):
         self._prefix = next(
             f"{name}." if name else "" for name, module in model.named_modules() if module is self._core
         )
-        super().__init__(model, example or (_example(self._core, self.config),), blocks=blocks)
+        super().__init__(model, heads, blocks, example, options)
         self.own = copy.deepcopy(self.config)
         self.full = [stage.width for stage in self.stages]
-        self.donors: dict[tuple[int, int, str], list[nn.Module]] = {}
         self.depths = [stage.depth for stage in self.stages]
         self.origins: Sequence[int] | None = None
         self._check()
@@ -74,18 +71,15 @@ class TransformersHost(Host):
         return self._prefix if self.runs is self._core else ""
 
     def prepare(self, depths: Sequence[int], origins: Sequence[Sequence[int]] | None = None) -> None:
-        self.depths = list(depths)
+        super().prepare(depths)
         self.origins = None if origins is None else origins[0]
-        self.donors.clear()
 
-    def make_block(self, width: int, index: int, stage: int = 0) -> nn.Module:
-        key = (stage, width, str(torch.empty(0).device))
-        if key not in self.donors:
-            self.check_width(width, stage)
-            where = self.stages[stage]
-            members: Any = self._donor(width, stage).get_submodule(where.path.removeprefix(self._prefix))
-            self.donors[key] = list(members)[where.start :]
-        return self.donors[key][index]
+    def make_example(self, model: nn.Module) -> tuple[Any, ...]:  # noqa: ARG002
+        return (_example(self._core, self.config),)
+
+    def donor_blocks(self, donor: nn.Module, stage: Stage) -> list[nn.Module]:
+        members: Any = donor.get_submodule(stage.path.removeprefix(self._prefix))
+        return list(members)[stage.start :]
 
     def settle(self, depths: Sequence[int]) -> None:
         self._set_depths(self.config, depths)
@@ -147,7 +141,7 @@ class TransformersHost(Host):
             for module in self.model.modules()
         )
 
-    def _donor(self, width: int, stage: int) -> nn.Module:
+    def make_donor(self, width: int, stage: int) -> nn.Module:
         config = copy.deepcopy(self.own)
         self._set_depths(config, self.depths)
         self._set_width(config, width, stage)
@@ -155,7 +149,7 @@ class TransformersHost(Host):
             setattr(config, key, value)
         _shrink_vocabulary(config)
         try:
-            with _no_messages():
+            with quietly(require("transformers", extra="transformers")):
                 plain = getattr(type(self._core), "stepsnet_plain", type(self._core))
                 donor: nn.Module = plain(config)
                 return donor
@@ -270,14 +264,3 @@ def _shrink_vocabulary(config: Any) -> None:
     padding = getattr(config, "pad_token_id", None)
     if isinstance(getattr(config, "vocab_size", None), int):
         config.vocab_size = min(config.vocab_size, (padding if isinstance(padding, int) else 0) + 1)
-
-
-@contextmanager
-def _no_messages() -> Iterator[None]:
-    logging = require("transformers", extra="transformers").utils.logging
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)

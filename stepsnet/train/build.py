@@ -16,6 +16,8 @@ from stepsnet.errors import UsageError
 from stepsnet.integrations.pretrained import match_weights, options_of
 from stepsnet.models import FeatureBackbone, Model, VisionModel, create_model, freeze, get_variant, load_weights
 from stepsnet.models.files import read_header
+from stepsnet.surgery.adopted import adopt
+from stepsnet.surgery.saving import is_stepped
 from stepsnet.tasks import make_task
 from stepsnet.tasks.base import DenseTask, Task
 from stepsnet.train.config import TrainConfig, customise
@@ -50,6 +52,8 @@ def model_of(config: TrainConfig, task: Task, device: str | None = None, *, pret
 
     On the meta device nothing is loaded, but `model.started` says what would be.
     """
+    if is_stepped(config.model):
+        return _adopted(config, task, device)
     options: dict[str, Any] = {"plan": config.plan, "join": config.join, "macro": config.macro}
     options |= {"drop_path_rate": config.drop_path} | task.model_kwargs() | config.model_args
     takes_images = issubclass(get_variant(config.model).family, VisionModel)
@@ -85,6 +89,23 @@ def _refuse_another_vocabulary(config: TrainConfig, task: Task) -> None:
     own, path = getattr(task, "vocabulary", None), Path(config.weights).expanduser()
     if own is not None and path.exists() and vocabulary_of(path).identity != own.identity:
         raise UsageError(f"weights={config.weights} was trained with another tokenizer than that of the data.")
+
+
+def _adopted(config: TrainConfig, task: Task, device: str | None) -> Model:
+    """The model in a folder of `stepsnet stepify` or `deepen`, with its weights."""
+    refused = {
+        f"plan={config.plan}": config.plan is not None, f"join={config.join}": config.join != "plain",
+        f"macro={config.macro}": config.macro != "steps", f"model_args={config.model_args}": bool(config.model_args),
+        f"optim.layer_decay={config.optim.layer_decay}": config.optim.layer_decay < 1,
+        "parallel=fsdp": config.parallel == "fsdp", f"task={config.task}": isinstance(task, DenseTask),
+        f"weights={config.weights}": bool(config.weights), f"freeze={config.freeze}": bool(config.freeze),
+    }  # fmt: skip
+    if wrong := [word for word, given in refused.items() if given]:
+        raise UsageError(f"{config.model} is a stepified model of another library, which does not take {wrong[0]}.")
+    model = adopt(config.model, drop_path=config.drop_path, **task.model_kwargs())
+    model.started = f"the weights in {config.model}"
+    model.set_grad_checkpointing(config.grad_checkpointing)
+    return model if device is None else model.to(device)
 
 
 def preview(config: TrainConfig) -> dict[str, Any]:

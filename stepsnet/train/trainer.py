@@ -380,7 +380,7 @@ def _cut(batch: Batch, parts: int) -> Iterator[Batch]:
 def _folder_for(config: TrainConfig) -> Path:
     """A new folder; after a restart by torchrun, the folder of the interrupted run."""
     interrupted = _interrupted_folder(config) if restarted() else None
-    return interrupted or runs.new_folder(config.out, f"{config.recipe or config.task}-{config.model}")
+    return interrupted or runs.new_folder(config.out, f"{config.recipe or config.task}-{Path(config.model).name}")
 
 
 def _interrupted_folder(config: TrainConfig) -> Path | None:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import transformers
+from PIL import Image
 
 from stepsnet.cli.main import main
+from stepsnet.cli.resolve import find_model
 
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
     config = transformers.LlamaConfig(
         hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
-        vocab_size=50, max_position_embeddings=64,
+        vocab_size=256, max_position_embeddings=64,
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("llama")
-    transformers.LlamaModel(config).save_pretrained(folder)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
     return f"hf:{folder}"
 
 
@@ -37,6 +40,39 @@ def test_a_deepened_folder_has_the_new_blocks(llama: str, tmp_path: Path, capsys
     assert "blocks      4 → 6" in capsys.readouterr().out
     assert main(["info", out, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["blocks_after"] == 6
+    assert main(["doctor", out]) == 0
+    assert "No problems found" in capsys.readouterr().out
+    assert json.loads((Path(out) / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+    assert main(["stepify", f"hf:{out}", "--plan", "2", "--out", str(tmp_path / "again")]) == 2
+    assert "was stepified or deepened before" in capsys.readouterr().err
+
+
+def test_a_deepened_folder_is_trained_on_text(llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("All work and no play makes Jack a dull boy. " * 40)
+    assert main(["deepen", llama, "--blocks-added", "32x2", "--out", "deeper"]) == 0
+    short = ["data.seq_len=16", "batch_size=2", "iters=2", "out=run"]
+    assert main(["train", "language", "data.root=text.txt", "model=deeper", *short]) == 0
+    assert main(["eval", "run"]) == 0
+    assert sorted(path.name for path in Path("run").glob("*.safetensors")) == ["weights.safetensors"]
+
+
+def test_a_stepified_folder_is_trained_on_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(8):
+        place = Path("images") / "ab"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 40), (30 * number, 0, 90)).save(place / f"{number}.png")
+    assert main(["stepify", "timm:test_vit2", "--plan", "2", "--out", "stepped"]) == 0
+    short = ["data.img_size=64", "batch_size=2", "iters=2", "epochs=none", "workers=0", "out=run"]
+    assert main(["train", "image_folder", "data.root=images", "model=stepped", *short]) == 0
+    assert find_model("run").plan == find_model("stepped").plan
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert main(["stepify", "hf:llama", "--plan", "2", "--out", "never"]) == 2
+    assert "transformers is not installed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

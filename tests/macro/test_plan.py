@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from stepsnet.errors import UsageError
-from stepsnet.macro import StepPlan
+from stepsnet.macro import StepPlan, StepsNet
 from stepsnet.models import deit, language, swin
 
 plans = st.sets(st.integers(1, 5000), min_size=1, max_size=8).flatmap(
@@ -62,6 +63,13 @@ def test_plans_may_have_spaces_and_multiplication_signs(text: str) -> None:
 def test_invalid_plans_are_refused(text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         StepPlan.parse(text)
+
+
+def test_plans_of_any_order_are_for_stepify_only() -> None:
+    plan = StepPlan.parse("384x4, 192x8, 384x4", any_order=True)
+    assert (plan.blocks, plan.width) == (16, 384)
+    with pytest.raises(UsageError, match="must be positive and grow from narrow to wide"):
+        StepsNet.from_blocks(lambda width, index: nn.Identity(), plan)
 
 
 def test_a_plan_needs_as_many_depths_as_widths() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from stepsnet import UsageError, deepen, freeze_old, surgery_report, undeepen
 from stepsnet.surgery.identity import make_identity
@@ -80,6 +80,19 @@ def test_training_moves_new_blocks_only_when_the_old_ones_are_frozen() -> None:
     changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
     assert changed
     assert all(name.startswith(tuple(f"{block}." for block in added)) for name in changed)
+
+
+def test_frozen_blocks_train_under_ddp() -> None:
+    model = deepen(tiny.llama(), "32x2", train="new").train()
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(model)
+        x = tiny.tokens()
+        wrapped(x, labels=x).loss.backward()
+    finally:
+        distributed.destroy_process_group()
+    with_gradient = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+    assert with_gradient == set(surgery_report(model).with_gradient)
 
 
 def test_only_the_ends_of_branches_are_zeroed_and_all_of_them_learn_at_once() -> None:

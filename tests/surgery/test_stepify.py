@@ -148,6 +148,24 @@ def test_a_number_of_steps_keeps_the_cost() -> None:
     assert report.params_after == sum(p.numel() for p in model.parameters())
 
 
+def test_a_budget_is_planned() -> None:
+    report = surgery_report(stepify(tiny.vit(depth=8), {"blocks": 13, "macs": "7.5M"}))
+    assert report.blocks_after == 13
+    assert report.macs_after <= 7.5e6
+
+
+def test_a_step_may_be_narrower_than_the_one_before() -> None:
+    model = stepped_vit("64x1, 32x3, 64x2")
+    tiny.stir(model)
+    x = torch.randn(2, 17, 64)
+    first = model.blocks[0](x)
+    narrow, waiting = first.split((32, 32), -1)
+    for block in model.blocks[1:4]:
+        narrow = block(narrow)
+    expected = model.blocks[5](model.blocks[4](torch.cat((narrow, waiting), -1)))
+    assert torch.equal(model.blocks(x), expected)
+
+
 def test_the_report_reads_well_and_is_json() -> None:
     report = surgery_report(stepped_vit(join="gain"))
     assert "64x4  →  32x4, 48x2, 64x2   (join gain)" in str(report)
@@ -248,6 +266,8 @@ def test_a_plan_that_does_not_run_leaves_the_model_as_it_was() -> None:
             {},
             r"other blocks than this model \(.*fc.*\); give the options of create_model",
         ),
+        (tiny.vit, "128x2, 64x2", {}, "has a step of 128 channels; the model has 64"),
+        (tiny.vit, "64x2, 64x2", {}, "neighbouring steps must differ"),
         (tiny.vit, "20x2, 64x2", {"heads": "keep_count", "join": "no"}, "there is no join 'no'"),
         (tiny.vit, "30x2, 64x2", {"heads": "keep_count"}, "4 heads do not divide width 30"),
         (tiny.vit, 2, {"heads": "many"}, "heads='many' is not known"),

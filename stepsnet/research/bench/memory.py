@@ -18,6 +18,7 @@ from stepsnet.errors import UsageError
 from stepsnet.models import Model, create_model, load_model
 from stepsnet.research.bench.speed import How, ours
 from stepsnet.research.bench.timing import WHAT_IS_TIMED, describe_machine, random_batch
+from stepsnet.surgery.adopted import adopt
 
 CHILD = "from stepsnet.research.bench import memory; memory.child()"
 SAVED_BATCH = 2  # saved bytes are proportional to the batch
@@ -25,13 +26,15 @@ SAVED_BATCH = 2  # saved bytes are proportional to the batch
 
 @dataclass(frozen=True)
 class MemorySubject:
-    """A model to measure: a registered name, or a file."""
+    """A model to measure: a registered name, a file, or a folder of `stepsnet stepify` or `deepen`."""
 
     name: str
     file: Path | None = None
 
     def make(self) -> Model:
-        return create_model(self.name) if self.file is None else load_model(self.file)
+        if self.file is None:
+            return create_model(self.name)
+        return adopt(self.file) if self.file.is_dir() else load_model(self.file)
 
 
 @dataclass(frozen=True)
