@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from stepsnet.integrations.pretrained import load_pretrained
     from stepsnet.macro import ReverseStepsNet, StepPlan, StepsNet
     from stepsnet.models import compile_blocks, cost_of, create_model, fold, freeze, list_models, load_model, save_model
-    from stepsnet.surgery import deepen, freeze_old, stepify, surgery_report, undeepen
+    from stepsnet.surgery.deepen import deepen, freeze_old, undeepen
     from stepsnet.surgery.planning import plan
+    from stepsnet.surgery.report import surgery_report
+    from stepsnet.surgery.stepify import stepify
 
 __version__ = "0.1.0"
 

@@ -6,7 +6,7 @@ its plan and blocks, and `save_model` writes a file from which `load_model` make
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,17 +84,17 @@ class Adopted(Model):
         names = {key: first.setdefault(id(value), key) for key, value in super().state_dict(keep_vars=True).items()}
         self.aliases = {key: name for key, name in names.items() if key != name}
         """Names of tied weights and what they are tied to. Files hold such a weight once."""
-        self.register_state_dict_post_hook(_without_aliases)
-        self.register_load_state_dict_pre_hook(_with_aliases)
+        self.register_state_dict_post_hook(_without_aliases)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_with_aliases)  # type: ignore[no-untyped-call]
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.network(x)
         return out if isinstance(out, Tensor) else out.logits
 
     def forward_features(self, x: Tensor) -> Tensor:
-        if hasattr(self.network, "forward_features"):
-            return self.network.forward_features(x)  # type: ignore[no-any-return]
-        return self.network.base_model(x)[0]  # type: ignore[no-any-return]
+        own = hasattr(self.network, "forward_features")
+        found: Tensor = self.network.forward_features(x) if own else self.network.base_model(x)[0]
+        return found
 
     def cost(self, input_size: tuple[int, ...] | None = None) -> Cost:
         with FlopCounterMode(display=False) as counter:
@@ -113,8 +113,8 @@ class Adopted(Model):
             self.network.gradient_checkpointing_enable()
 
     def no_weight_decay(self) -> set[str]:
-        named = getattr(self.network, "no_weight_decay", set)()
-        return {f"network.{name}" for name in named}
+        named: Callable[[], set[str]] = getattr(self.network, "no_weight_decay", set)
+        return {f"network.{name}" for name in named()}
 
     def changed_options(self) -> dict[str, Any]:
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,9 +83,9 @@ def test_training_moves_new_blocks_only_when_the_old_ones_are_frozen() -> None:
     assert all(name.startswith(tuple(f"{block}." for block in added)) for name in changed)
 
 
-def test_frozen_blocks_train_under_ddp() -> None:
+def test_frozen_blocks_train_under_ddp(tmp_path: Path) -> None:
     model = deepen(tiny.llama(), "32x2", train="new").train()
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         wrapped = nn.parallel.DistributedDataParallel(model)
         x = tiny.tokens()
