@@ -20,7 +20,7 @@ from stepsnet.macro import StepPlan
 from stepsnet.models import Model, VisionModel
 from stepsnet.models.design import PLAIN, Design
 from stepsnet.models.registry import Variant
-from stepsnet.models.vision import FeatureInfo
+from stepsnet.models.vision import IMAGENET_MEAN, IMAGENET_STD, FeatureInfo
 from stepsnet.surgery.hosts import first_line, run_on_meta
 from stepsnet.surgery.report import surgery_report
 from stepsnet.surgery.saving import auto_classes, load, make_network, source_of
@@ -131,10 +131,13 @@ class AdoptedImages(Adopted, VisionModel):
         self.num_classes = self.network.num_classes if config is None else config.num_labels
         self.feature_info = FeatureInfo()
 
-    def intermediates(self, x: Tensor, indices: Sequence[int]) -> tuple[Tensor, list[Tensor]]:  # noqa: ARG002
+    def cfg(self) -> dict[str, Any]:
+        return {"num_classes": self.num_classes, "mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+
+    def intermediates(self, *_args: Any, **_options: Any) -> Any:
         raise UsageError(f"a stepified {self.family} has no feature maps here; detection takes registered models")
 
-    pool = cut_after = intermediates  # type: ignore[assignment]  # parts of backbones as well
+    pool = cut_after = intermediates  # parts of backbones as well
 
     def forward(self, x: Tensor) -> Tensor:
         return Adopted.forward(self, x)
