@@ -119,16 +119,17 @@ class WandB(Callback):
 class MLflow(Callback):
     """Logs configuration and metrics to MLflow; a resumed run continues there.
 
-    The server is that of `mlflow.set_tracking_uri` or MLFLOW_TRACKING_URI; without one, MLflow writes to a local
-    folder.
+    The server or local store is that of `mlflow.set_tracking_uri` or MLFLOW_TRACKING_URI.
     """
 
     def __init__(self, experiment: str = "stepsnet") -> None:
-        self._library = require("mlflow", extra="track")
-        self._experiment, self._status = experiment, ""
+        self._library, self._status = require("mlflow", extra="track"), ""
+        try:
+            self._library.set_experiment(experiment)
+        except self._library.MlflowException as error:  # no server, or a store that this version does not allow
+            raise UsageError(f"MLflow cannot be used: {str(error).splitlines()[0]}") from error
 
     def on_start(self, trainer: Trainer) -> None:
-        self._library.set_experiment(self._experiment)
         known = _remembered(trainer, "mlflow")
         run = self._library.start_run(run_id=known, run_name=trainer.out.name)
         self._status = "KILLED"

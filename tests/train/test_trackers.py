@@ -39,6 +39,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     vars(wandb)["init"] = recorded("wandb.init", run)
     for name in ("set_experiment", "log_params", "log_metrics", "end_run"):
         vars(mlflow)[name] = recorded(f"mlflow.{name}")
+    vars(mlflow)["MlflowException"] = ConnectionError
     vars(mlflow)["start_run"] = recorded("mlflow.start_run", SimpleNamespace(info=SimpleNamespace(run_id="m1")))
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.setitem(sys.modules, "mlflow", mlflow)
@@ -79,6 +80,19 @@ def test_a_run_that_fails_is_reported_as_failed(calls: Calls) -> None:
     assert of(calls, "mlflow.end_run") == [{"status": "KILLED"}]
 
 
+@pytest.mark.usefixtures("calls")
+def test_a_server_that_does_not_answer_is_reported_before_training(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: str) -> None:
+        raise ConnectionError("no answer\nmore")
+
+    monkeypatch.setattr("mlflow.set_experiment", refuse)
+    assert main(["train", "digits", *QUICK, "--track", "mlflow"]) == 2
+    assert capsys.readouterr().err == "MLflow cannot be used: no answer\n"
+    assert not Path("run").exists()
+
+
 def test_an_unknown_tracker_and_a_missing_library_are_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +108,7 @@ def test_an_unknown_tracker_and_a_missing_library_are_refused(
 def test_the_real_library_records_a_run_without_a_server(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(library, reason=f"{library} is not installed; it is in no lock file")
     monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", Path("mlruns").absolute().as_uri())
     assert main(["train", "digits", *QUICK, "iters=1", "--track", library]) == 0
     kept = json.loads(Path("run/trackers.json").read_text())[library]
