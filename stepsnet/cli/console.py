@@ -64,6 +64,11 @@ def seed(word: str) -> int:
     return int(word)
 
 
+def counted(count: int, what: str) -> str:
+    """1 step, 2 steps."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def say(line: str) -> None:
     """Print a line on standard error. While a bar is drawn there, it appears above the bar."""
     print(line, file=sys.stderr, flush=True)
@@ -73,7 +78,8 @@ class Bar:
     """The progress of one task: how much is done, a note, the rate and the time left.
 
     On a terminal it is drawn as a bar. Elsewhere it is a line, after ten seconds and then ever less often, also while
-    nothing advances. `unit` is what `total` and `advance` count; without it no rate is shown.
+    nothing advances. `unit` is what `total` and `advance` count; without it no rate is shown. A bar of unknown `total`
+    disappears from the terminal when it is closed.
     """
 
     def __init__(
@@ -88,7 +94,8 @@ class Bar:
             from rich.progress import BarColumn, Progress, TextColumn
 
             text = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[text]}")]
-            self._bars = Progress(text[0], BarColumn(), text[1], console=on or Console(stderr=True))
+            place = on or Console(stderr=True)
+            self._bars = Progress(text[0], BarColumn(), text[1], console=place, transient=total is None)
             self._task = self._bars.add_task(description, total=total, completed=round(done), text="")
             self._bars.start()
         else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stepsnet.cli.console import format_metrics, print_json, progress
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import UsageError
+from stepsnet.runs.folder import read_settings
 
 if TYPE_CHECKING:
     from stepsnet.tasks.base import Batch
@@ -45,19 +46,15 @@ def run(args: argparse.Namespace) -> int:
                 bar.advance()
 
     folder = find_run(args.run)
+    if args.results and (task := read_settings(folder).get("task")) != "detection":
+        raise UsageError(f"--results is for runs of detection: {folder}, a run of {task}, has no detections to write.")
     kept: list[Any] = []
     found = evaluate_run(folder, args.words, ema=args.ema, through=watched, keep=kept.extend)
     if args.results:
-        write_results(kept, args.results)
+        results = [found for found in kept if isinstance(found, dict)]
+        Path(args.results).write_text(json.dumps(results) + "\n", encoding="utf-8")
     if args.json:
         print_json({"run": str(folder), "ema": args.ema, "metrics": found})
     else:
         print(f"{folder}: {format_metrics(found)}")
     return 0
-
-
-def write_results(kept: list[Any], path: str) -> None:
-    """The detections among the predictions as one JSON list."""
-    if not kept:
-        raise UsageError("--results is for runs of detection: other tasks have no detections to write.")
-    Path(path).write_text(json.dumps([found for found in kept if isinstance(found, dict)]) + "\n", encoding="utf-8")

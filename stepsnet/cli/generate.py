@@ -50,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.context is not None and args.context < 0:
         raise UsageError(f"--context is {args.context}, but must be a number of tokens, or 0 for all.")
+    if args.tokens < 1:
+        raise UsageError(f"--tokens is {args.tokens}, but must be at least 1.")
     prompts: list[str] = args.prompt or [""]
     if " " in args.run and not Path(args.run).exists():
         if args.prompt:

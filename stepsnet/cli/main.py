@@ -17,6 +17,7 @@ from typing import NoReturn, Protocol, cast
 
 from stepsnet import __version__
 from stepsnet.errors import UsageError, nearest
+from stepsnet.files import TEMPORARY
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "Start here": ("demo",),
@@ -89,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _describe(error: OSError) -> str:
     path = Path(os.fsdecode(error.filename))
+    if path.name.startswith(TEMPORARY):  # the unfinished file; the user knows the name without prefix and number
+        path = path.with_name(path.name.removeprefix(TEMPORARY).rpartition("-")[0])
     above = next((parent for parent in path.parents if parent.is_file()), None)
     return f"Cannot read or write {path}: {f'{above} is a file' if above else error.strerror}."
 

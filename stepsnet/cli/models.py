@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import format_cost, million, print_json, print_table
+from stepsnet.cli.console import PIPE_WIDTH, format_cost, million, print_json, print_table, progress
 from stepsnet.errors import UsageError, nearest
 from stepsnet.report.table import Column, Table
+
+if TYPE_CHECKING:
+    from stepsnet.models import Model
 
 SUMMARY = "list the models with their blocks, layers, parameters and MACs"
 DESCRIPTION = """\
@@ -57,12 +61,13 @@ step, narrow to wide; stages separated by ';'; or only a number of steps.
   stepsnet info steps_deit_small
   stepsnet info deit_small --plan "192x12, 272x6, 384x6"      the same network
   stepsnet info deit_small --plan 5                           five steps, derived as in the paper
+  stepsnet info runs/first                                    the model of a finished run
   stepsnet info swin_tiny --plan "96x2; 192x2; 192x6, 272x3, 384x3; 768x2" --img-size 256"""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("name", help="a name of `stepsnet models`, or a folder of `stepsnet stepify` or `deepen`")
+        add("name", help="a name of `stepsnet models`, a run, a saved file, or a folder of `stepify` or `deepen`")
         add("--plan", help="another plan, or a number of steps")
         add("--img-size", type=int, help="count at this image size (default: the model's own)")
         joins = ("plain", "matched", "matched_grad", "gain", "gain_matched")
@@ -84,14 +89,17 @@ step, narrow to wide; stages separated by ';'; or only a number of steps.
             print(report.to_json() if args.json else report)
             return 0
         asked = {"plan": args.plan, "img_size": args.img_size, "join": args.join, "macro": args.macro}
-        figures = describe(args.name, **{key: value for key, value in asked.items() if value is not None})
+        options = {key: value for key, value in asked.items() if value is not None}
+        with progress(f"counting {args.name}", unit=""):
+            figures = _describe_saved(args.name, options) or describe(args.name, **options)
         if args.json:
             print_json(figures)
             return 0
         plan = str(figures["plan"])
         size = "×".join(map(str, figures["input_size"]))
         print(f"{figures['name']} ({figures['family']}), plan {plan}\n")
-        print(stack_text([StepPlan.parse(stage) for stage in plan.split(";")]))
+        columns = min(64, max(16, shutil.get_terminal_size((PIPE_WIDTH, 24)).columns - 18))
+        print(stack_text([StepPlan.parse(stage) for stage in plan.split(";")], columns))
         print(
             f"\n{figures['blocks']} blocks, {figures['layers']} layers, "
             f"{million(figures['params'])} parameters, {million(figures['macs'])} MACs for one input of {size}"
@@ -103,7 +111,22 @@ def describe(name: str, **options: Any) -> dict[str, Any]:
     """One model in figures, counted on the meta device."""
     from stepsnet.models import create_model
 
-    model = create_model(name, device="meta", **options)
+    return _figures(name, create_model(name, device="meta", **options))
+
+
+def _describe_saved(word: str, options: dict[str, Any]) -> dict[str, Any] | None:
+    """The same for a finished run or a saved file; None for a registered name."""
+    from stepsnet.cli.resolve import find_model, resolve
+
+    kind = resolve(word).kind
+    if kind == "registered":
+        return None
+    if options:
+        raise UsageError(f"--{next(iter(options)).replace('_', '-')} is for registered names; {word} has its own.")
+    return _figures(word, find_model(word))
+
+
+def _figures(name: str, model: Model) -> dict[str, Any]:
     cost = model.cost()
     return {
         "name": name,

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from stepsnet.cli.console import print_json, print_table, progress, say
+from stepsnet.cli.console import counted, print_json, print_table, progress, say
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import UsageError
 from stepsnet.report.table import Column, Table
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
             bar.advance()
     document = {"run": args.run, "classes": list(predictor.classes), "unreadable": unreadable, "pictures": results}
     (out / "predictions.json").write_text(json.dumps(document, ensure_ascii=False) + "\n", encoding="utf-8")
-    lead = f"{len(results)} images by {args.run}, a run of {predictor.kind}"
+    lead = f"{counted(len(results), 'image')} by {args.run}, a run of {predictor.kind}"
     html.write(out / "gallery.html", html.page("Predictions", lead, [annotate.gallery(cards)]))
     if predictor.kind == "classification":
         _write_csv(out / "predictions.csv", results)
@@ -88,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
         print_json(document)
     else:
         _print(predictor.kind, results, args)
-        print(f"See {out / 'gallery.html'}" + (f" ({unreadable} images could not be read)." if unreadable else "."))
+        lost = f" ({counted(unreadable, 'image')} could not be read)" if unreadable else ""
+        print(f"See {out / 'gallery.html'}{lost}.")
     return 0 if results else 1
 
 
@@ -118,7 +119,7 @@ def _detect(predictor: Predictor, image: Any, stem: Path, args: argparse.Namespa
     drawn = draw_objects(image, objects)
     drawn.save(f"{stem}.png")
     found = {"annotated": f"{stem.name}.png", "objects": [each.to_json() for each in objects]}
-    return found, drawn, [f"{len(objects)} objects"]
+    return found, drawn, [counted(len(objects), "object")]
 
 
 def _segment(predictor: Predictor, image: Any, stem: Path, args: argparse.Namespace) -> Prediction:  # noqa: ARG001
@@ -157,9 +158,9 @@ def _print(kind: str, results: list[dict[str, Any]], args: argparse.Namespace) -
         columns = (Column("image", "name"), Column("class", "name"), "probability", Column("other classes", "text", 2))
         print_table(Table(columns, rows))
     objects = sum(len(result.get("objects", ())) for result in results)
-    found = f", {objects} objects of score {args.score:g} or more" if kind == "detection" else ""
+    found = f", {counted(objects, 'object')} of score {args.score:g} or more" if kind == "detection" else ""
     listed = f", the first {SHOWN} listed above" if kind == "classification" and len(results) > SHOWN else ""
-    print(f"{len(results)} images{found}{listed}.", end=" ")
+    print(f"{counted(len(results), 'image')}{found}{listed}.", end=" ")
 
 
 def split(words: list[str]) -> tuple[str, list[str]]:

@@ -83,7 +83,7 @@ def named_weights(word: str) -> Path | None:
     named = resolve(word)
     if named.kind == "foreign":
         takes = "a registered name, a run, a saved file or a folder of `stepsnet stepify`"
-        raise UsageError(f"{word} is of another library; this command takes {takes}.")
+        raise UsageError(f"{word} is a model of another library; this command takes {takes}.")
     if named.kind == "run" and not (named.path / WEIGHTS).is_file():
         raise UsageError(f"The run {named.path} has no {WEIGHTS}: it is not finished.")
     return {"registered": None, "run": named.path / WEIGHTS, "file": named.path, "stepped": named.path}[named.kind]

@@ -61,6 +61,10 @@ def run(args: argparse.Namespace) -> int:
     place = StudyFiles(Path(args.out), study, args.size)
     if place.out.exists() and not place.out.is_dir():
         raise UsageError(f"--out {args.out} is a file, but must be a folder for cells and reports.")
+    given = {"--data": args.data, "--only": args.only != "*", "--workers": args.workers, "--hours": args.hours}
+    if (args.dry_run or args.report) and (unused := [option for option, value in given.items() if value]):
+        mode = "--dry-run" if args.dry_run else "--report"
+        raise UsageError(f"{unused[0]} has no effect with {mode}, which runs no cell.")
     if args.dry_run:
         return _preview(place, json=args.json)
     if args.report:

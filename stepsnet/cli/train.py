@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import Bar, format_metrics, million, print_json, print_table, say
+from stepsnet.cli.console import (
+    Bar,
+    counted,
+    format_metrics,
+    million,
+    print_json,
+    print_table,
+    progress,
+    say,
+)  # fmt: skip
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import RunFailed
 from stepsnet.report.table import Column, Table
@@ -24,6 +33,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "train a model by a recipe, on one process or many"
 FAILED = 1
+PREPARING = "preparing data and model"
 
 
 def list_recipes() -> str:
@@ -82,7 +92,8 @@ def run(args: argparse.Namespace) -> int:
 
     config = configure(get_recipe(args.recipe), args.words)
     if args.dry_run:
-        found = preview(config)
+        with progress(PREPARING, unit=""):
+            found = preview(config)
         print_json(found) if args.json else _print_preview(found)
         return 0
     return carry_out(lambda callbacks: train(config, callbacks), json=args.json, track=args.track)
@@ -207,11 +218,15 @@ length, so it may rise again.
 
 
 class Progress:
-    """Loss, rate and time left on standard error."""
+    """Loss, rate and time left on standard error; before the first step, how long the preparation takes."""
+
+    def __init__(self) -> None:
+        self._bar = Bar(PREPARING, None, "")
 
     def on_start(self, trainer: Trainer) -> None:
         from stepsnet.train.distributed import NO_BF16
 
+        self.close()
         self._unit, self._rate = trainer.task.unit, 0.0
         trainer.through = self._count_batches
         if trainer.processes.precision(trainer.config.precision) != trainer.config.precision:
@@ -245,8 +260,7 @@ class Progress:
             say(f"{skipped} unreadable samples were skipped.")
 
     def close(self) -> None:
-        if hasattr(self, "_bar"):
-            self._bar.close()
+        self._bar.close()
 
 
 def _describe_extension(trainer: Trainer) -> str:
@@ -263,7 +277,7 @@ def _describe_extension(trainer: Trainer) -> str:
 
 
 def make_callbacks(track: Sequence[str] = ()) -> list[AnyCallback]:
-    """The callbacks of a run that was started from the command line, with the trackers `track`."""
+    """The callbacks of a run that was started from the command line, besides `Progress`; with the trackers `track`."""
     from stepsnet.analysis import GammaRecorder
     from stepsnet.report.mistakes import record_mistakes
     from stepsnet.report.run import run_report
@@ -277,7 +291,7 @@ def make_callbacks(track: Sequence[str] = ()) -> list[AnyCallback]:
             run_report(trainer.out)
 
     board: list[AnyCallback] = [TensorBoard()] if find_spec("tensorboard") else []
-    return [Progress(), GammaRecorder(), *board, *map(make_tracker, track), Report()]
+    return [GammaRecorder(), *board, *map(make_tracker, track), Report()]
 
 
 def carry_out(run: Callable[[Sequence[AnyCallback]], TrainResult], *, json: bool, track: Sequence[str]) -> int:
@@ -290,18 +304,23 @@ def carry_out(run: Callable[[Sequence[AnyCallback]], TrainResult], *, json: bool
     from stepsnet.train.distributed import launched
 
     first = os.environ.get("RANK", "0") == "0"
+    callbacks = make_callbacks(track)
+    shown = [Progress()] if first else []
     try:
         # `record`: torchrun shows the error that came first.
-        result = (record(run) if launched() else run)(make_callbacks(track))
+        result = (record(run) if launched() else run)([*shown, *callbacks])
     except RunFailed as failure:
         print(failure, file=sys.stderr)
         return FAILED
+    finally:
+        for progress_bar in shown:  # also if the run was refused before it started
+            progress_bar.close()
     assert result is not None  # `record` returns None only after SystemExit, which is not raised here
     if first and json:
         print_json({"out": str(result.out), "step": result.step, "total_steps": result.total_steps,
                     "finished": result.finished, "metrics": result.metrics})  # fmt: skip
     elif first and result.finished:
-        print(f"Finished after {result.step} steps: {format_metrics(result.metrics)}.")
+        print(f"Finished after {counted(result.step, 'step')}: {format_metrics(result.metrics)}.")
         print(f"Weights and curves are in {result.out}; report: {result.out / 'report.html'}.")
     elif first:
         print(f"Stopped at step {result.step} of {result.total_steps} and saved.", end=" ")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from stepsnet.blocks.residual import DropPath
-from stepsnet.errors import UsageError
+from stepsnet.errors import UsageError, nearest
 from stepsnet.models.model import Model, kind_of
 
 AnyModel = TypeVar("AnyModel", bound=Model)
@@ -31,8 +31,12 @@ def compile_blocks(
     its depth. `dynamic` is that of `torch.compile`: by default, the second batch size compiles code for all sizes; with
     True, the first does. Maps of another height or width are compiled again.
     """
-    from torch._dynamo import config  # takes a second to import
+    from torch._dynamo import config, list_backends  # takes a second to import
 
+    known = list_backends(None)
+    if isinstance(backend, str) and backend not in known:
+        raise UsageError(f"There is no backend {backend!r} of torch.compile{nearest(backend, known)}; "
+                         f"known are {', '.join(known)}.")
     blocks = model.blocks_in_order()
     if any(module.rate for module in model.modules() if isinstance(module, DropPath)):
         _share_drop_paths(model)

@@ -42,6 +42,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["demo", "--seed", TOO_LARGE], ["--seed", "2^63"]),
         (["doctor", "test_deit", "--seed", TOO_LARGE], ["--seed", "2^63"]),
         (["info", "deit_small", "--plan", "1000000"], ["1000000 steps", "384"]),
+        (["info", "timm:resnet18"], ["another library", "a registered name, a run, a saved file"]),
+        (["train", "digits", *QUICK, "compile=true", "compile_backend=eagr"], ["no backend 'eagr'", "nearest: eager"]),
+        (["analyze", "gamma", "test_deit", "--plot", "/proc/x.svg"], ["Cannot read or write /proc/x.svg:"]),
+        (["train", "cifar10", "data.root=file"], ["cannot be read as an .npz file: it is not a zip archive."]),
+        (["study", "steps", "--dry-run", "--data", "gutenberg=file"], ["--data has no effect with --dry-run"]),
+        (["study", "steps", "--report", "--only", "*-s0"], ["--only has no effect with --report"]),
+        (["generate", "file", "--tokens", "0"], ["--tokens is 0"]),
+        (["predict", "nowhere", "file"], ["There is no run in nowhere"]),
         (["train", "digits", "iters=abc"], ["iters takes a whole number or none, not 'abc'."]),
         (
             ["train", "digits", "model=transformer_30m"],
@@ -203,3 +211,45 @@ def test_a_dry_run_shows_only_keys_that_the_task_uses(
     assert len(lines) > 30
     assert not any(line.startswith(absent) for line in lines)
     assert all(task in tasks_of(line.split(" = ")[0]) for line in lines)
+
+
+def test_info_takes_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "digits", *QUICK, "plan=2", "iters=1", "out=run"]) == 0
+    assert capsys.readouterr().out.startswith("Finished after 1 step: ")
+    assert main(["info", "run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["name"], found["input_size"]) == ("run", [1, 32, 32])
+    assert main(["info", "run", "--img-size", "64"]) == 2
+    assert capsys.readouterr().err == "--img-size is for registered names; run has its own.\n"
+    assert main(["eval", "run", "--results", "found.json"]) == 2
+    assert "a run of classification, has no detections" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["iters=1", "out=run"], ["--dry-run"]], ids=" ".join)
+def test_the_preparation_of_a_run_shows_that_it_works(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from stepsnet.train import build, trainer
+
+    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.05)
+    task_of = build.task_of
+
+    def slowly(config: TrainConfig) -> object:
+        time.sleep(0.12)
+        return task_of(config)
+
+    monkeypatch.setattr(build, "task_of", slowly)
+    monkeypatch.setattr(trainer, "task_of", slowly)
+    assert main(["train", "digits", *QUICK, *words]) == 0
+    assert "preparing data and model 0  0:00 passed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_the_drawing_of_a_stack_fits(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["info", "test_steps_deit"]) == 0
+    bars = [line for line in capsys.readouterr().out.splitlines() if "blocks" in line and "█" in line]
+    assert len(bars) == 3
+    assert max(map(len, bars)) <= width

@@ -85,6 +85,8 @@ def assert_whole(table: Table, width: int) -> None:
         ["study", "reverse", "--dry-run", "--out", "studies"],
         ["study", "reverse", "--report", "--out", "studies"],
         ["analyze", "gamma", "test_steps_swin"],
+        ["analyze", "gradients", "test_steps_swin"],
+        ["bench", "speed", "test_deit", "--rounds", "7", "--batch", "1"],
         ["doctor", "test_steps_deit"],
         ["bench", "memory", "test_deit", "test_steps_deit", "--batch", "1", "2"],
         ["demo", "--out", "demo"],

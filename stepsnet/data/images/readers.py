@@ -212,7 +212,8 @@ def _cifar10_npz(path: Path) -> tuple[ArraySource, ArraySource]:
             f"{path}: {missing.args[0]}; it needs train_images, train_labels, test_images and test_labels."
         ) from missing
     except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as reason:
-        raise UsageError(f"{path} cannot be read as an .npz file: {reason}.") from reason
+        why = "it is not a zip archive" if "allow_pickle" in str(reason) else reason
+        raise UsageError(f"{path} cannot be read as an .npz file: {why}.") from reason
     return (
         _source(arrays["train_images"], arrays["train_labels"], f"{path}, train"),
         _source(arrays["test_images"], arrays["test_labels"], f"{path}, test"),
