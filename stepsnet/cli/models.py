@@ -55,8 +55,8 @@ class Info:
 
     SUMMARY = "show one model under any plan: its stack drawn, its cost counted"
     DESCRIPTION = """\
-Draws the stack of a model, one bar per step, and counts it. --plan gives it another stack: width x blocks for each
-step, narrow to wide; stages separated by ';'; or only a number of steps.
+Draws the stack of a model, one bar per step, and counts its cost. --plan gives it another stack: width x blocks for
+each step, narrow to wide; stages separated by ';'; or only a number of steps.
 
   stepsnet info steps_deit_small
   stepsnet info deit_small --plan "192x12, 272x6, 384x6"      the same network

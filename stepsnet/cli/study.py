@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 SUMMARY = "compare networks by rules fixed in advance: the paper's ablations, and joins; resumable"
 DESCRIPTION = """\
 A study fixes hypotheses, networks, data, steps, seeds and the decision rule before it runs, and reports the outcome
-by that rule. Its cells are ordinary runs in processes of one thread. After any interruption the same command
-continues. Finished runs are reused, also across studies.
+by that rule. A cell is one network under one seed: an ordinary run in a process of one thread. After any interruption
+the same command continues. Finished runs are reused, also across studies.
 
   stepsnet study --list
   stepsnet study steps                                         minutes, nothing to download
