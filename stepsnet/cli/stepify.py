@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsnet.cli.console import print_json, progress
+from stepsnet.cli.resolve import find_model
 from stepsnet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ Training continues from there.
   stepsnet deepen hf:FOLDER --blocks-added 512x4 --at every:4 --out deeper
   stepsnet deepen timm:vit_tiny_patch16_224 --blocks-added 96x6 --out deeper
   stepsnet train language model=deeper data.root=TEXT
+  stepsnet deepen pretrained:steps_transformer_mini --blocks-added 48x2 --out deeper      or a run, or a saved file
+  stepsnet generate deeper/weights.safetensors --prompt "The "
 
 From Python: stepsnet.deepen, stepsnet.freeze_old, stepsnet.undeepen, stepsnet.surgery.load(FOLDER)."""
 
@@ -67,7 +70,7 @@ From Python: stepsnet.deepen, stepsnet.freeze_old, stepsnet.undeepen, stepsnet.s
     def run(args: argparse.Namespace) -> int:
         from stepsnet.surgery import deepen
 
-        model = _load(args)
+        model = _load(args, own=True)
         at = [int(word) for word in args.at.split(",")] if args.at.replace(",", "").isdigit() else args.at
         with progress(f"deepen {args.model}"):
             deepen(model, args.blocks_added, at=at, heads=args.heads, blocks=args.blocks)
@@ -85,28 +88,37 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as one object")
 
 
-def _load(args: argparse.Namespace) -> nn.Module:
+def _load(args: argparse.Namespace, *, own: bool = False) -> nn.Module:
+    """The model; with `own`, also one of this package."""
     from stepsnet.integrations.foreign import is_foreign, load_foreign
     from stepsnet.surgery.saving import is_stepped
 
     if is_stepped(args.model.removeprefix("hf:")):
         raise UsageError(f"{args.model} was stepified or deepened before; start from the plain model.")
+    if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
+        raise UsageError(f"{args.out} is not an empty folder; give another --out.")
+    if own and not is_foreign(args.model):
+        return find_model(args.model)
     if not is_foreign(args.model):
         how = "registered models take plan= in `stepsnet train` and create_model"
         raise UsageError(f"'{args.model}' is not a model of another library: write timm:NAME or hf:FOLDER; {how}.")
-    if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
-        raise UsageError(f"{args.out} is not an empty folder; give another --out.")
     return load_foreign(args.model, with_head=True).model
 
 
 def _write(model: nn.Module, args: argparse.Namespace) -> int:
     import json
 
+    from stepsnet.models import Model, save_model
+    from stepsnet.runs.folder import WEIGHTS
     from stepsnet.surgery import surgery_report
     from stepsnet.surgery.saving import save
 
     report = surgery_report(model)
-    save(model, args.out)
+    if isinstance(model, Model):
+        args.out.mkdir(parents=True, exist_ok=True)
+        save_model(model, args.out / WEIGHTS)
+    else:
+        save(model, args.out)
     if args.json:
         print_json(json.loads(report.to_json()) | {"out": str(args.out)})
     else:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from stepsnet.errors import UsageError
 from stepsnet.macro import StepPlan
 from stepsnet.macro.joins import Join, resolve_join
+from stepsnet.models import Model
 from stepsnet.models.design import STEPPED_STAGES, PlanLike, check_width, format_plans, resolve_plans
 from stepsnet.surgery.budget import equal_cost
 from stepsnet.surgery.hosts import Host, MakeBlock, Measured, first_line
@@ -51,6 +52,8 @@ def stepify(
     channels of the stream. A step may be narrower than the one before. All blocks are made anew; weights outside the
     blocks stay. `surgery_report(model)` tells what was done. `how`: see BlockOptions.
     """
+    if isinstance(model, Model):
+        raise UsageError(f"{type(model).__name__} is of this package: give the plan to create_model, plan={plan!r}")
     if isinstance(plan, Mapping):
         from stepsnet.surgery.planning import plan as plan_for_budget
 
@@ -88,6 +91,10 @@ def find_host(model: nn.Module, **how: Unpack[BlockOptions]) -> Host:
         if inputs is None:
             raise UsageError("make_block= needs example=, an input of the model")
         return Host(model, inputs, make_block, paths)
+    if isinstance(model, Model):
+        from stepsnet.surgery.native import NativeHost
+
+        return NativeHost(model)
     if _is_pretrained_model(model):
         from stepsnet.surgery.transformers import TransformersHost
 

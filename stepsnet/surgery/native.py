@@ -1,0 +1,73 @@
+"""Models of this package as hosts of deepen. Each step counts as a stage: a new block joins the step of its width.
+
+The deepened model is again a model of this package, with a longer plan, which `save_model` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from stepsnet.blocks.attention import CausalAttention
+from stepsnet.errors import UsageError
+from stepsnet.macro import Stack, StepPlan, StepsNet
+from stepsnet.models import Model, create_model
+from stepsnet.models.design import format_plans
+from stepsnet.surgery.hosts import Host, Stage
+
+
+class NativeHost(Host):
+    library = "stepsnet"
+
+    def __init__(self, model: Model) -> None:
+        if len(model.plans) > 1 or not isinstance(model.nets()[0], StepsNet):
+            what = "deepen takes its models with one stage in steps: DeiT and language models"
+            raise UsageError(f"{type(model).__name__} of this package: {what}; give others a longer plan")
+        self.native = model
+        super().__init__(model, (torch.zeros_like(model.dummy_input(), device="cpu"),))
+
+    def find_stages(self, paths: Sequence[str] | None, channel_dim: int | None) -> tuple[Stage, ...]:  # noqa: ARG002
+        (net,) = self.native.nets()
+        stacks = [(name, module) for name, module in self.native.named_modules() if isinstance(module, Stack)]
+        return tuple(
+            Stage(f"{name}.blocks", 0, len(stack.blocks), width, net.channel_dim)
+            for (name, stack), width in zip(stacks, net.widths, strict=True)
+        )
+
+    def check_width(self, width: int, stage: int) -> None:
+        own = self.stages[stage].width
+        if width != own:
+            widths = ", ".join(str(each.width) for each in self.stages)
+            how = f"'{own}x2' adds two; ';' separates the steps"
+            raise UsageError(f"a new block has the width of its step ({widths}), not {width}: {how}")
+
+    def make_block(self, width: int, index: int, stage: int = 0) -> nn.Module:
+        donor = create_model(self.native.default_cfg["architecture"], **self._options(self._plan()))
+        position = sum(each.depth for each in self.stages[:stage]) + min(index, self.stages[stage].depth - 1)
+        assert width == self.stages[stage].width
+        return donor.blocks_in_order()[position]
+
+    def settle(self, depths: Sequence[int]) -> None:  # noqa: ARG002
+        self.restore(self.native, {"plan": str(self._plan())})
+
+    def bookkeeping(self) -> dict[str, Any]:
+        return {"plan": str(self._plan())}
+
+    @staticmethod
+    def restore(model: nn.Module, bookkeeping: Mapping[str, Any]) -> None:
+        """The plan, and the place of each attention in the cache, follow the blocks."""
+        assert isinstance(model, Model)
+        model.plans = (StepPlan.parse(bookkeeping["plan"]),)
+        model.default_cfg["options"] = {**model.default_cfg["options"], "plan": format_plans(model.plans)}
+        caching = (module for module in model.modules() if isinstance(module, CausalAttention))
+        for number, attention in enumerate(caching):
+            attention.block = number
+
+    def _plan(self) -> StepPlan:
+        return StepPlan(tuple(each.width for each in self.stages), tuple(each.depth for each in self.stages))
+
+    def _options(self, plan: StepPlan) -> dict[str, Any]:
+        return {**self.native.default_cfg["options"], **self.native.changed_options(), "plan": str(plan)}

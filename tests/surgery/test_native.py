@@ -1,0 +1,72 @@
+"""deepen of models of this package: they stay models of this package, with a longer plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from stepsnet import UsageError, create_model, deepen, load_model, save_model, stepify, undeepen
+from stepsnet.cli.main import main
+from stepsnet.data.text.vocabulary import ByteVocabulary
+from stepsnet.models.language import Transformer
+from stepsnet.tasks.generation import Sampling, generate
+
+
+@pytest.mark.parametrize(
+    ("name", "new", "plan"),
+    [
+        ("test_steps_transformer", "16x2", "16x6, 24x2, 32x2"),
+        ("test_steps_transformer", ";;32x1", "16x4, 24x2, 32x3"),
+        ("test_steps_deit", "16x2", "16x6, 22x2, 32x2"),
+        ("test_deit", "32x1", "32x5"),
+    ],
+)
+def test_outputs_stay_equal_and_the_plan_grows(name: str, new: str, plan: str, tmp_path: Path) -> None:
+    model = create_model(name).eval()
+    x = torch.zeros_like(model.dummy_input(), device="cpu")
+    before = model(x)
+    deepen(model, new, verify=x)
+    assert torch.equal(model(x), before)
+    assert model.plan == plan
+    save_model(model, tmp_path / "deeper.safetensors")
+    assert load_model(tmp_path / "deeper.safetensors").plan == plan
+    torch.testing.assert_close(load_model(tmp_path / "deeper.safetensors").eval()(x), before, atol=1e-5, rtol=1e-5)
+    undeepen(model)
+    assert model.plan == create_model(name, device="meta").plan
+
+
+def test_generation_with_a_cache_counts_the_new_blocks() -> None:
+    plain = create_model("test_steps_transformer").eval()
+    deeper = create_model("test_steps_transformer").eval()
+    deeper.load_state_dict(plain.state_dict())
+    deepen(deeper, "16x2")
+    texts = []
+    for model in (plain, deeper):
+        assert isinstance(model, Transformer)
+        greedy = Sampling(temperature=0.0)
+        pieces = generate(model, ByteVocabulary(), ["ab"], tokens=6, sampling=greedy, stops=[], seed=0)
+        texts.append("".join(piece.text for piece in pieces))
+    assert texts[0] == texts[1]
+
+
+def test_a_width_that_no_step_has_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"has the width of its step \(16, 24, 32\), not 8"):
+        deepen(create_model("test_steps_transformer"), "8x2")
+
+
+def test_models_of_several_stages_are_refused() -> None:
+    with pytest.raises(UsageError, match="DeiT and language models"):
+        deepen(create_model("test_steps_swin"), "12x1")
+
+
+def test_stepify_says_that_own_models_take_a_plan() -> None:
+    with pytest.raises(UsageError, match="give the plan to create_model"):
+        stepify(create_model("test_deit"), 2)
+
+
+def test_the_shipped_language_model_is_deepened_on_the_command_line(tmp_path: Path) -> None:
+    words = ["deepen", "pretrained:steps_transformer_mini", "--blocks-added", "48x2", "--out", str(tmp_path / "deeper")]
+    assert main(words) == 0
+    assert load_model(tmp_path / "deeper" / "weights.safetensors").plan == "48x8, 64x3, 96x3"
