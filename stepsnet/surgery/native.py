@@ -64,7 +64,7 @@ class NativeHost(Host):
         model.default_cfg["options"] = {**model.default_cfg["options"], "plan": format_plans(model.plans)}
         caching = (module for module in model.modules() if isinstance(module, CausalAttention))
         for number, attention in enumerate(caching):
-            attention.block = number
+            attention.layer_idx = number
 
     def _plan(self) -> StepPlan:
         return StepPlan(tuple(each.width for each in self.stages), tuple(each.depth for each in self.stages))
