@@ -13,7 +13,17 @@ if TYPE_CHECKING:
     from stepsnet.errors import UsageError
     from stepsnet.integrations.pretrained import load_pretrained
     from stepsnet.macro import ReverseStepsNet, StepPlan, StepsNet
-    from stepsnet.models import compile_blocks, cost_of, create_model, fold, freeze, list_models, load_model, save_model
+    from stepsnet.models import (
+        compile_blocks,
+        cost_of,
+        create_model,
+        fold,
+        freeze,
+        list_models,
+        load_model,
+        memory_of,
+        save_model,
+    )
     from stepsnet.surgery.deepen import deepen, freeze_old, undeepen
     from stepsnet.surgery.planning import plan
     from stepsnet.surgery.report import surgery_report
@@ -38,6 +48,7 @@ __all__ = [
     "list_models",
     "load_model",
     "load_pretrained",
+    "memory_of",
     "plan",
     "save_model",
     "stepify",
@@ -61,6 +72,7 @@ _HOMES = {
     "list_models": "stepsnet.models",
     "load_model": "stepsnet.models",
     "load_pretrained": "stepsnet.integrations.pretrained",
+    "memory_of": "stepsnet.models",
     "plan": "stepsnet.surgery.planning",
     "save_model": "stepsnet.models",
     "stepify": "stepsnet.surgery",

@@ -1,8 +1,13 @@
-"""The cost of a network: parameters, and multiply-accumulates (MACs) of one forward pass, counted on the meta device.
+"""The cost of a network: parameters, multiply-accumulates (MACs) and memory of one forward pass, on the meta device.
 
 "FLOPs" in the paper are MACs of matrix products and convolutions. Layers are counted as in Table 1: every convolution
 or linear layer on the main path is one, and attention is one. A Transformer block has 5 (QKV, attention, projection,
 two in the MLP), a basic block 2, a bottleneck 3.
+
+Activation memory is the size of the outputs of these layers: of every convolution, linear layer (the head too) and
+attention. Scores of attention are not counted, since fused attention does not store them; neither are norms and
+element-wise functions. It is a property of the network, independent of device and kernel. What a training step
+really allocates is larger by a factor that differs little between networks of one family.
 """
 
 from __future__ import annotations
@@ -13,8 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 
@@ -26,6 +33,14 @@ class Cost:
     layers: int | None
     params: int
     macs: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes for one input, at the precision of the model's parameters. Only language models have a KV cache."""
+
+    activations: int
+    kv_cache: int
 
 
 def count_params(model: nn.Module) -> int:
@@ -41,17 +56,48 @@ def count_macs(model: nn.Module, *inputs: Any, kinds: Mapping[nn.Module, Hashabl
     """
     # On the meta device attention consists of matrix products. On the CPU it is one fused kernel, which the counter
     # does not see.
-    state = {name: tensor.to("meta") for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-    inputs = tuple(value.to("meta") if isinstance(value, Tensor) else value for value in inputs)
     counter = FlopCounterMode(display=False)
-    with _evaluating(model), torch.no_grad(), counter, _one_of_each_kind(kinds or {}, counter) as skipped:
-        functional_call(model, state, inputs)
+    with counter, _one_of_each_kind(kinds or {}, counter.get_total_flops) as skipped:
+        run_on_meta(model, *inputs)
     return (counter.get_total_flops() + sum(skipped)) // 2  # the counter counts two for every multiply-accumulate
 
 
+def count_activations(model: nn.Module, *inputs: Any, kinds: Mapping[nn.Module, Hashable] | None = None) -> int:
+    """Activation memory of one forward pass in bytes, as defined above. Arguments as of `count_macs`."""
+    with LayerOutputs() as outputs, _one_of_each_kind(kinds or {}, lambda: outputs.bytes) as skipped:
+        run_on_meta(model, *inputs)
+    return outputs.bytes + sum(skipped)
+
+
+class LayerOutputs(TorchFunctionMode):
+    """Adds up the outputs of layers."""
+
+    layers = (F.linear, torch.addmm, F.conv2d, F.scaled_dot_product_attention)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in self.layers:
+            self.bytes += result.numel() * result.element_size()
+        return result
+
+
+def run_on_meta(model: nn.Module, *inputs: Any) -> Any:
+    """One forward pass in evaluation mode on the meta device, where nothing is computed; the model stays as it is."""
+    state = {name: tensor.to("meta") for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    inputs = tuple(value.to("meta") if isinstance(value, Tensor) else value for value in inputs)
+    with _evaluating(model), torch.no_grad():
+        return functional_call(model, state, inputs)
+
+
 @contextmanager
-def _one_of_each_kind(kinds: Mapping[nn.Module, Hashable], counter: FlopCounterMode) -> Iterator[list[int]]:
-    """Modules whose cost is known return an empty tensor instead of running; yields the FLOPs that this leaves out."""
+def _one_of_each_kind(kinds: Mapping[nn.Module, Hashable], counted: Callable[[], int]) -> Iterator[list[int]]:
+    """Modules whose cost is known return an empty tensor instead of running; yields what `counted` leaves out so."""
     skipped: list[int] = []
     known: dict[Hashable, int] = {}
 
@@ -63,9 +109,9 @@ def _one_of_each_kind(kinds: Mapping[nn.Module, Hashable], counter: FlopCounterM
             if key in known:
                 skipped.append(known[key])
                 return torch.empty_like(x)
-            before = counter.get_total_flops()
+            before = counted()
             y: Tensor = run(x, *args, **kwargs)
-            known[key] = counter.get_total_flops() - before
+            known[key] = counted() - before
             return y
 
         return forward

@@ -111,6 +111,11 @@ class KeyValueCache:
         """How many tokens it holds."""
         return len(self.blocks[0][0]) if self.blocks else 0
 
+    @property
+    def bytes(self) -> int:
+        """The size of all keys and values, without the memory reserved ahead."""
+        return sum(part.tensor.numel() * part.tensor.element_size() for pair in self.blocks for part in pair)
+
     def keep(self, tokens: int) -> None:
         """Keep only the newest `tokens`. After this the caller must give the positions of new tokens."""
         for keys, values in self.blocks:

@@ -40,6 +40,11 @@ def million(count: float) -> str:
     return f"{count / 1e6:.2f} M" if count < 1e9 else f"{count / 1e9:.2f} G"
 
 
+def megabytes(count: int) -> str:
+    """12.3 MB, of a million bytes each."""
+    return f"{count / 1e6:,.1f} MB"
+
+
 def format_cost(figures: Mapping[str, Any]) -> list[str]:
     """Blocks, layers, parameters, MACs."""
     return [str(figures["blocks"]), str(figures["layers"]), million(figures["params"]), million(figures["macs"])]

@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import PIPE_WIDTH, format_cost, million, print_json, print_table, progress
+from stepsnet.cli.console import PIPE_WIDTH, format_cost, megabytes, million, print_json, print_table, progress
 from stepsnet.errors import UsageError, nearest
 from stepsnet.report.table import Column, Table
 
@@ -104,6 +104,8 @@ each step, narrow to wide; stages separated by ';'; or only a number of steps.
             f"\n{figures['blocks']} blocks, {figures['layers']} layers, "
             f"{million(figures['params'])} parameters, {million(figures['macs'])} MACs for one input of {size}"
         )
+        cache = f", KV cache {megabytes(figures['kv_cache'])}" if figures["kv_cache"] else ""
+        print(f"fp32: activations {megabytes(figures['activations'])}{cache}")
         return 0
 
 
@@ -127,7 +129,7 @@ def _describe_saved(word: str, options: dict[str, Any]) -> dict[str, Any] | None
 
 
 def _figures(name: str, model: Model) -> dict[str, Any]:
-    cost = model.cost()
+    cost, memory = model.cost(), model.memory()
     return {
         "name": name,
         "family": model.family,
@@ -136,5 +138,7 @@ def _figures(name: str, model: Model) -> dict[str, Any]:
         "layers": cost.layers,
         "params": cost.params,
         "macs": cost.macs,
+        "activations": memory.activations,
+        "kv_cache": memory.kv_cache,
         "input_size": list(model.input_size),
     }

@@ -5,7 +5,16 @@ from stepsnet.models.design import Design
 from stepsnet.models.files import load_weights, save_model
 from stepsnet.models.model import Model, freeze, frozen_modules, layer_ids
 from stepsnet.models.optimise import compile_blocks, fold
-from stepsnet.models.registry import ModelOptions, Variant, cost_of, create_model, get_variant, list_models, load_model
+from stepsnet.models.registry import (
+    ModelOptions,
+    Variant,
+    cost_of,
+    create_model,
+    get_variant,
+    list_models,
+    load_model,
+    memory_of,
+)
 from stepsnet.models.vision import FeatureBackbone, VisionModel
 
 __all__ = [
@@ -28,6 +37,7 @@ __all__ = [
     "list_models",
     "load_model",
     "load_weights",
+    "memory_of",
     "resnet",
     "save_model",
     "swin",

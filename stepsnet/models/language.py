@@ -24,6 +24,7 @@ from stepsnet.blocks.attention import (
 from stepsnet.blocks.designs import ResidualPart
 from stepsnet.blocks.layers import SwiGLU
 from stepsnet.blocks.residual import Place
+from stepsnet.cost import run_on_meta
 from stepsnet.errors import UsageError
 from stepsnet.macro import StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, head_rule, multiple_of
@@ -156,6 +157,11 @@ class Transformer(Model):
 
     def count_layers(self) -> int:
         return super().count_layers() + 1  # the head, which is not a module
+
+    def count_cache(self, x: Tensor) -> int:
+        cache = self.new_cache()
+        run_on_meta(self, x, cache)
+        return cache.bytes
 
     def dummy_input(self, input_size: tuple[int, ...] | None = None) -> Tensor:
         return torch.zeros(1, *(input_size or self.input_size), dtype=torch.long, device="meta")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from stepsnet.blocks.attention import Attention, CausalAttention
 from stepsnet.blocks.layers import INITS
 from stepsnet.blocks.window import WindowAttention
-from stepsnet.cost import Cost, count_macs, count_params
+from stepsnet.cost import Cost, Memory, count_activations, count_macs, count_params
 from stepsnet.errors import UsageError
 from stepsnet.macro import ReverseStepsNet, Stack, StepPlan, StepsNet
 from stepsnet.models.design import Net, format_plans
@@ -52,9 +52,21 @@ class Model(nn.Module, ABC):
 
     def cost(self, input_size: tuple[int, ...] | None = None) -> Cost:
         """Blocks, layers, parameters and MACs of one input, by default of the model's own size."""
-        kinds = {block: kind_of(block) for block in self.blocks_in_order()}
-        macs = count_macs(self, self.dummy_input(input_size), kinds=kinds)
+        macs = count_macs(self, self.dummy_input(input_size), kinds=self.kinds())
         return Cost(self.count_blocks(), self.count_layers(), count_params(self), macs)
+
+    def memory(self, input_size: tuple[int, ...] | None = None) -> Memory:
+        """Bytes of activations and of the KV cache for one input, by default of the model's own size."""
+        x = self.dummy_input(input_size)
+        return Memory(count_activations(self, x, kinds=self.kinds()), self.count_cache(x))
+
+    def kinds(self) -> dict[nn.Module, Hashable]:
+        """The kind of each block, for counting one of each."""
+        return {block: kind_of(block) for block in self.blocks_in_order()}
+
+    def count_cache(self, x: Tensor) -> int:  # noqa: ARG002
+        """Bytes of the KV cache after the tokens `x`; 0 for models without one."""
+        return 0
 
     def count_blocks(self) -> int:
         """All residual blocks, including those outside of the plans."""

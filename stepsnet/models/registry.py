@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from stepsnet.blocks.designs import ResidualLike
 from stepsnet.blocks.layers import INITS
-from stepsnet.cost import Cost, count_macs, count_params
+from stepsnet.cost import Cost, Memory, count_activations, count_macs, count_params
 from stepsnet.errors import UsageError, nearest
 from stepsnet.macro import Join
 from stepsnet.models.design import Design, PlanLike
@@ -217,9 +217,25 @@ def cost_of(model: nn.Module | str, *, input_size: tuple[int, ...] | None = None
         return _cost_of_name(model, input_size)
     if isinstance(model, Model):
         return model.cost(input_size)
+    return Cost(None, None, count_params(model), count_macs(model, _input_of(model, input_size)))
+
+
+def memory_of(model: nn.Module | str, *, input_size: tuple[int, ...] | None = None) -> Memory:
+    """Bytes of activations and of the KV cache for one input; `stepsnet/cost.py` defines them.
+
+    `input_size` is the shape of one input without the batch; a module of another library needs it.
+    """
+    if isinstance(model, str):
+        model = create_model(model, device="meta")
+    if isinstance(model, Model):
+        return model.memory(input_size)
+    return Memory(count_activations(model, _input_of(model, input_size)), 0)
+
+
+def _input_of(model: nn.Module, input_size: tuple[int, ...] | None) -> Tensor:
     if input_size is None:
         raise UsageError(f"the input of {type(model).__name__} is unknown; give input_size, the shape of one input")
-    return Cost(None, None, count_params(model), count_macs(model, torch.empty(1, *input_size, device="meta")))
+    return torch.empty(1, *input_size, device="meta")
 
 
 @cache

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from stepsnet.cost import Cost, count_params
+from stepsnet.cost import Cost, LayerOutputs, Memory, count_params
 from stepsnet.errors import UsageError
 from stepsnet.macro import StepPlan
 from stepsnet.models import Model, VisionModel
@@ -101,6 +101,13 @@ class Adopted(Model):
             run_on_meta(self.network, (self.dummy_input(input_size),))
         macs = counter.get_total_flops() // 2
         return Cost(self.count_blocks(), self.count_layers(), count_params(self), macs)
+
+    def memory(self, input_size: tuple[int, ...] | None = None) -> Memory:
+        with LayerOutputs() as outputs:
+            found = run_on_meta(self.network, (self.dummy_input(input_size),))
+        cache = getattr(found, "past_key_values", None)
+        kept = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)] if cache is not None else []
+        return Memory(outputs.bytes, sum(tensor.nbytes for tensor in kept))
 
     def blocks_in_order(self) -> list[nn.Module]:
         return [self.network.get_submodule(name) for name in self._blocks]

@@ -55,6 +55,22 @@ def test_a_vision_model_knows_its_plan_blocks_and_cost(vit: Path) -> None:
     assert "network.pos_embed" in model.no_weight_decay()
 
 
+def test_activation_memory_is_that_of_the_narrower_blocks(vit: Path) -> None:
+    """Ten times a block's tokens (QKV 3, attention 1, projection 1, MLP 5), the patches and the head."""
+    model = adopt(vit, num_classes=7)
+    (plan,) = model.plans
+    blocks = sum(10 * 17 * width * depth for width, depth in zip(plan.widths, plan.depths, strict=True))
+    assert model.memory().activations == 4 * (blocks + 16 * 64 + 7)
+
+
+def test_the_cache_is_as_large_as_that_of_a_real_pass(llama: Path) -> None:
+    model: Any = adopt(llama)
+    with torch.no_grad():
+        cache = model.network(torch.zeros(1, *model.input_size, dtype=torch.long), use_cache=True).past_key_values
+    real = sum(tensor.nbytes for layer in cache.layers for tensor in (layer.keys, layer.values))
+    assert model.memory().kv_cache == real > 0
+
+
 def test_another_number_of_classes_makes_a_new_head(vit: Path, tmp_path: Path) -> None:
     model = adopt(vit, num_classes=7, drop_path=0.2).eval()
     assert model(inputs(model)).shape == (2, 7)
