@@ -21,7 +21,7 @@ from stepsnet.files import TEMPORARY
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "Start here": ("demo",),
-    "Models": ("models", "info", "plan", "analyze", "doctor", "reproduce"),
+    "Models": ("models", "info", "plan", "explore", "analyze", "doctor", "reproduce"),
     "Other libraries": ("stepify", "deepen"),
     "Training": ("train", "resume", "eval", "predict", "runs"),
     "Language": ("prepare-text", "generate"),

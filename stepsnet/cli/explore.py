@@ -1,0 +1,34 @@
+"""`stepsnet explore`."""
+
+from __future__ import annotations
+
+import argparse
+import webbrowser
+from pathlib import Path
+
+SUMMARY = "write a page to choose a plan by hand: drag steps, see what they cost"
+DESCRIPTION = """\
+Writes one HTML page that needs no network. It shows any registered model, or a model of transformers whose config.json
+you paste. Drag the width and depth of each step: blocks, layers, parameters, MACs, KV cache and activation memory are
+those that Python counts. A budget can be kept constant while you drag. The result can be copied as Python, as a command
+or as JSON, and the page's address keeps it.
+
+  stepsnet explore                          writes stepsnet-explorer.html
+  stepsnet explore --out plans.html --open  writes the file and opens it in the browser"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    default = Path("stepsnet-explorer.html")
+    parser.add_argument("--out", type=Path, default=default, help=f"the file to write (default: {default})")
+    parser.add_argument("--open", action="store_true", help="open it in the browser")
+
+
+def run(args: argparse.Namespace) -> int:
+    from stepsnet.report.explorer import explorer_page
+    from stepsnet.report.html import write
+
+    path = write(args.out, explorer_page()).resolve()
+    print(path)
+    if args.open:
+        webbrowser.open(path.as_uri())
+    return 0
