@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
@@ -11,7 +12,7 @@ from typing import Any, TypeAlias
 
 from stepsnet.files import write_json
 from stepsnet.report.chart import BarChart, Chart, Line, LineChart
-from stepsnet.report.html import command, figures, page, paragraph, section, write
+from stepsnet.report.html import collapsed, command, figures, page, paragraph, section, write
 from stepsnet.report.svg import RESIDUAL, SERIES, STEPS
 from stepsnet.report.table import Column, Table
 
@@ -45,15 +46,18 @@ def bench_report(document: Document, folder: Path) -> Path:
     charts = bench_charts(document)
     for name, chart in charts.items():
         chart.save(folder / f"{name}.svg")
+    found = findings(document)
+    details = {key: document[key] for key in ("settings", "machine") if key in document}
     sections = [
-        section("Findings", *map(paragraph, findings(document))),
+        section("Findings", *map(paragraph, found[1:])),
         section("Charts", figures(*charts.values())),
         section("Tables", *(table.html() for table in tables_of(document))),
         section("What is timed", *map(paragraph, timed_lines(document)), paragraph(ABOUT[document["benchmark"]])),
         section("Command", command(document.get("command", ""))),
+        section("Details", collapsed("Settings and machine", json.dumps(details, indent=2, ensure_ascii=False))),
     ]
-    title, facts = TITLES[document["benchmark"]], _facts(document)
-    return write(folder / "report.html", page(title, machine_line(document), sections, facts=facts))
+    title, facts, verdict = TITLES[document["benchmark"]], _facts(document), found[0] if found else ""
+    return write(folder / "report.html", page(title, machine_line(document), sections, verdict=verdict, facts=facts))
 
 
 def _facts(document: Document) -> list[tuple[str, str]]:
@@ -62,6 +66,8 @@ def _facts(document: Document) -> list[tuple[str, str]]:
         ratios = [one["ratio"]["median"] for case in document["cases"] for one in case["contenders"][1:]]
         if not ratios:
             return []
+        if len(ratios) == 1:
+            return [("speed ratio", f"{times(ratios[0])} ×")]
         found = {"median speed ratio": median(ratios), "lowest": min(ratios), "highest": max(ratios)}
         return [(name, f"{times(ratio)} ×") for name, ratio in found.items()]
     if document["benchmark"] == "depth":

@@ -57,7 +57,7 @@ class Chart:
 
     title: str
     note: str = ""
-    width: int = 500
+    width: int = 440  # not much more than a phone has, so that text stays readable there
 
     def draw(self) -> tuple[float, list[str]]:
         """The height, and the elements."""
@@ -161,7 +161,7 @@ class BarChart(Chart):
         words = svg.alike(self.values)
         letters = int(0.46 * self.width / svg.LETTER)
         lines = [wrapped(label, math.ceil(len(label) / math.ceil(len(label) / letters)) + 4) for label in self.labels]
-        left = 10 + svg.LETTER * max(len(line) for label in lines for line in label)
+        left = 10 + max(svg.width_of(line) for label in lines for line in label)
         right = 14 + svg.LETTER * max(map(len, words))
         x = Axis.over([0.0, *numbers, *ends, *([] if self.reference is None else [self.reference])], rounded=True)
         x = x.between(left, self.width - right)
@@ -363,7 +363,7 @@ def _legend(entries: Sequence[tuple[Line, str]], left: float, width: float, top:
     parts: list[str] = []
     at, row = left, 0
     for line, color in entries:
-        size = 38 + svg.LETTER * len(line.label)
+        size = 34 + svg.width_of(line.label)
         if at > left and at + size > width:
             at, row = left, row + 1
         y = top + svg.ROW * row

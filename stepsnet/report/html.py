@@ -41,7 +41,12 @@ figure {{ margin: 0; max-width: min(100%, 500px); }}
 figcaption {{ margin: 6px 0 4px; }}
 figcaption b {{ font-weight: 600; }}
 figcaption span {{ display: block; color: var(--faint); font-size: 13px; }}
-.scroll {{ overflow-x: auto; }}
+/* A shade at the side where a table goes on: the first two layers scroll with the table and cover it at its ends. */
+.scroll {{ overflow-x: auto; background:
+  linear-gradient(90deg, var(--paper) 30%, transparent) 0 0 / 40px 100% no-repeat local,
+  linear-gradient(270deg, var(--paper) 30%, transparent) 100% 0 / 40px 100% no-repeat local,
+  linear-gradient(90deg, var(--grid), transparent) 0 0 / 16px 100% no-repeat scroll,
+  linear-gradient(270deg, var(--grid), transparent) 100% 0 / 16px 100% no-repeat scroll; }}
 table {{ border-collapse: collapse; margin: 10px 0; font-variant-numeric: tabular-nums; }}
 caption {{ text-align: left; font-weight: 600; }}
 th, td {{ padding: 5px 14px 5px 0; text-align: left; border-bottom: 1px solid var(--grid); vertical-align: top; }}
@@ -60,8 +65,15 @@ button {{ position: absolute; top: 8px; right: 8px; font: inherit; font-size: 12
 """
 COPY = """<script>
 for (const button of document.querySelectorAll(".command button")) button.onclick = async () => {
-  await navigator.clipboard.writeText(button.previousElementSibling.textContent);
-  button.textContent = "Copied";
+  const source = button.previousElementSibling;
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    button.textContent = "Copied";
+  } catch {  // where the browser does not let a page write to the clipboard
+    getSelection().selectAllChildren(source);
+    button.textContent = "Press Ctrl+C";
+  }
+  setTimeout(() => { button.textContent = "Copy"; }, 2000);
 };
 </script>
 """

@@ -46,6 +46,7 @@ _HEAT = ("#440154", "#472c7a", "#3b518b", "#2c718e", "#21908d", "#27ad81", "#5cc
 FONT = 13  # pixels
 LETTER = 0.56 * FONT  # mean width of a letter
 ROW = 19  # height of a line of text
+SLACK = 0.02  # of a tick's step: a value may lie so far outside the axis, less than a pixel
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Axis:
             low, high = low - margin, high + margin
         for _ in range(3 if rounded else 0):  # a wider range may have larger steps
             step = tick_step(low, high, 5)
-            low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+            low, high = math.floor(low / step + SLACK) * step, math.ceil(high / step - SLACK) * step
         return Axis(low, high, log, whole)
 
     def between(self, start: float, end: float) -> Axis:
@@ -169,6 +170,12 @@ def heat(share: float) -> str:
     one, other = (tuple(int(color[at : at + 2], 16) for at in (1, 3, 5)) for color in _HEAT[index : index + 2])
     mixed = (round(a + (place - index) * (b - a)) for a, b in zip(one, other, strict=True))
     return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def width_of(words: str) -> float:
+    """About how many pixels a text takes; fonts differ, and this is not less than what the usual ones need."""
+    narrow, wide = sum(map(words.count, " fijlrtI.,:;'()|")), sum(map(words.count, "mwMW%×→"))
+    return FONT * (0.65 * len(words) - 0.25 * narrow + 0.36 * wide)
 
 
 def image(width: float, height: float, parts: Sequence[str], label: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from stepsnet.errors import UsageError
 from stepsnet.macro.plan import StepPlan
+from stepsnet.report import svg
 from stepsnet.report.chart import BarChart, Chart, HeatMap, Line, LineChart, StackChart, stack_text
 from stepsnet.report.svg import COLORS, SERIES, STEPS, Axis, alike, binned, edges, heat, number
 
@@ -197,6 +198,29 @@ def test_a_reference_is_a_dashed_line_inside_the_range() -> None:
 def test_bars_have_their_values_with_equal_decimals() -> None:
     assert [word for word in texts(bars([1.5, 2.0])) if "." in word][:2] == ["1.50", "2.00"]
     assert alike([0.7383, -9.12e-06, float("nan"), None]) == ["0.738", "0.000", "", ""]
+
+
+@pytest.mark.parametrize("label", ["matched", "WWWWWW", "a long label of a network, wrapped into two lines"])
+def test_labels_of_bars_begin_inside_the_chart(label: str) -> None:
+    chart = BarChart(title="bars", labels=[label], values=[1.0], x_label="loss")
+    found = re.findall(r'<text class="ink" x="([\d.]+)"[^>]*text-anchor="end"[^>]*>([^<]+)<', chart.element())
+    starts = {words: float(x) - svg.width_of(words) for x, words in found if words in label}
+    assert starts
+    assert all(start >= 0 for start in starts.values())
+
+
+def test_texts_are_not_taken_for_narrower_than_they_are() -> None:
+    """Widths in DejaVu Sans, a wide font, at 13 pixels."""
+    assert svg.width_of("matched") >= 57.4
+    assert svg.width_of("WWW") >= 38.5
+    assert svg.width_of("filter") >= 32.0
+
+
+def test_a_value_just_above_a_tick_does_not_add_another() -> None:
+    chart = lines_chart(Line("γ", [1, 2], [1.0003, 0.9]), y_range=(0.0, 1.0))
+    axes = chart.axes()
+    assert axes is not None
+    assert axes[1].high == 1.0
 
 
 def test_whiskers_end_at_the_quartiles() -> None:

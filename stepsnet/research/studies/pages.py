@@ -9,9 +9,9 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from stepsnet.report.chart import BarChart, Chart, Line, LineChart
-from stepsnet.report.html import figures, page, paragraph, section, write
+from stepsnet.report.html import collapsed, command, figures, page, paragraph, section, write
 from stepsnet.report.table import Column, Table
-from stepsnet.research.studies.results import Results, mean_and_error, with_error
+from stepsnet.research.studies.results import HOLDS, REFUTED, Outcome, Results, mean_and_error, with_error
 from stepsnet.research.studies.study import Arm, Setting
 from stepsnet.runs.folder import GAMMA, read_lines
 
@@ -130,11 +130,17 @@ class StudyPage:
 
     title: str
     lead: str
+    verdict: str
+    color: str
+    facts: Sequence[tuple[str, str]]
     registered: Sequence[tuple[str, str]]
     outcomes: Sequence[str]
     remarks: Sequence[str]
     tables: Sequence[Table]
     figures: Sequence[tuple[str, Chart]]
+    commands: Sequence[str]
+    settings: str
+    """The words that configure each arm."""
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """Write report.html, which is complete in itself, and report.md with its charts as files beside it."""
@@ -149,8 +155,10 @@ class StudyPage:
             section("Registered before it ran", *(paragraph(f"{term}: {words}") for term, words in self.registered)),
             section("Results", *(table.html() for table in self.tables)),
             section("Charts", figures(*(chart for _, chart in self.figures))),
+            section("Commands", *map(command, self.commands)),
+            section("Details", collapsed("Configuration of the arms", self.settings)),
         ]
-        return page(self.title, self.lead, sections)
+        return page(self.title, self.lead, sections, verdict=self.verdict, color=self.color, facts=self.facts)
 
     def markdown(self) -> str:
         parts = [f"# {self.title}", self.lead, _list(f"**{term}.** {words}" for term, words in self.registered)]
@@ -168,6 +176,7 @@ def _list(items: Iterable[str]) -> str:
 def study_page(place: StudyFiles, results: Results) -> StudyPage:
     study, size = place.study, place.chosen()
     total, failed, missing = size.count(), len(results.failed()), len(results.missing())
+    done = total - failed - missing
     registered = [
         ("Question", study.question),
         ("Data and training", "; ".join(setting.about for setting in size.settings())),
@@ -177,15 +186,33 @@ def study_page(place: StudyFiles, results: Results) -> StudyPage:
     if size.search:
         rates, words = ", ".join(f"{rate:g}" for rate in size.search.rates), " ".join(size.search.words)
         registered.insert(2, ("Learning rates", f"{rates} on seed {size.search.seed} with {words}; the best is used"))
+    outcomes = study.decide(results)
+    arms = [f"{arm.key}: {arm.setting.recipe} {' '.join((*arm.setting.words, *arm.words))}" for arm in size.arms]
     return StudyPage(
         title=f"Study {study.name}, {place.size}: {study.title}",
-        lead=f"{total - failed - missing} of {total} cells finished, {failed} failed, {missing} unfinished",
+        lead=f"{done} of {total} cells finished, {failed} failed, {missing} unfinished",
+        verdict=verdict_of(outcomes),
+        color="warning" if failed or missing else "ink",
+        facts=[("arms", f"{len(size.arms)}"), ("seeds", f"{len(size.seeds)}"), ("finished cells", f"{done}/{total}")],
         registered=registered,
-        outcomes=[str(outcome) for outcome in study.decide(results)],
+        outcomes=[str(outcome) for outcome in outcomes],
         remarks=[f"Failed: {cell.cell}: {cell.error}" for cell in results.failed()],
         tables=[*(arm_table(results, setting) for setting in size.settings()), *study.tables(results)],
         figures=list(study.draw(results)),
+        commands=[f"stepsnet study {study.name} --size {place.size}"],
+        settings="\n".join(arms),
     )
+
+
+def verdict_of(outcomes: Sequence[Outcome]) -> str:
+    """How many hypotheses hold, are refuted or stay open; of a single one, its outcome."""
+    if len(outcomes) == 1:
+        return str(outcomes[0])
+    verdicts = [outcome.verdict for outcome in outcomes]
+    counts = {"hold": verdicts.count(HOLDS), "refuted": verdicts.count(REFUTED)}
+    counts["open"] = len(outcomes) - sum(counts.values())
+    words = [f"{count} {word}" for word, count in counts.items() if count]
+    return f"Of {len(outcomes)} hypotheses: {', '.join(words)}" if outcomes else ""
 
 
 def arm_table(results: Results, setting: Setting) -> Table:

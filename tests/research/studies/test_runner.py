@@ -22,8 +22,16 @@ from stepsnet.report.chart import LineChart
 from stepsnet.research.studies import runner
 from stepsnet.research.studies.ablations import DROPS, PATHS
 from stepsnet.research.studies.cell import probe
-from stepsnet.research.studies.pages import gamma_over_depth, study_page
-from stepsnet.research.studies.results import CellResult, ResultLines, has_null
+from stepsnet.research.studies.pages import gamma_over_depth, study_page, verdict_of
+from stepsnet.research.studies.results import (
+    HOLDS,
+    INCONCLUSIVE,
+    REFUTED,
+    CellResult,
+    Outcome,
+    ResultLines,
+    has_null,
+)
 from stepsnet.research.studies.runner import StudyFiles, collect, left, run_study
 from stepsnet.research.studies.study import Arm, Cell, Search, Study
 from stepsnet.runs.folder import read_lines, read_result
@@ -320,7 +328,16 @@ def test_the_report_has_tables_outcomes_and_figures(tmp_path: Path) -> None:
     assert (place.folder / "toy-differences.svg").stat().st_size > 1000
     page = html.read_text()
     assert "<svg" in page
+    assert '<p class="verdict ink">two beats one: holds (+1.000 ± 0.071 nats)</p>' in page
+    assert "<dt>finished cells</dt><dd>4/4</dd>" in page
+    assert "<pre>stepsnet study toy --size quick</pre>" in page
+    assert "toy-one-2: digits model=test_deit" in page.partition("<summary>Configuration of the arms</summary>")[2]
     assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_several_outcomes_are_counted_in_the_verdict() -> None:
+    outcomes = [Outcome("a", HOLDS), Outcome("b", HOLDS), Outcome("c", REFUTED), Outcome("d", INCONCLUSIVE)]
+    assert verdict_of(outcomes) == "Of 4 hypotheses: 2 hold, 1 refuted, 1 open"
 
 
 SEARCH = Search((1e-3, 1e-2), ("iters=3",))
