@@ -311,7 +311,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def _with_cache(model: nn.Module) -> Iterator[None]:
     """With a cache of keys and values; without one, models of transformers look at values, which meta tensors lack."""
     config = getattr(model, "config", None)
-    before = getattr(config, "use_cache", None)
+    before = getattr(config, "use_cache", None) if getattr(model, "can_generate", bool)() else None
     if before is False:
         config.use_cache = True  # type: ignore[union-attr]
     try:

@@ -2,16 +2,17 @@
 tables.
 
 Nothing is downloaded. `TIMM` and `TRANSFORMERS` are tiny models with random weights, on which both functions are
-verified; the contract tests use them too. `--families` goes through every module of timm instead, with one full-size
-model of each on the meta device.
+verified; the contract tests use them too. `--uses` tries what a stepified model is used for (uses.py). `--families`
+goes through every module of timm, with one full-size model of each on the meta device.
 """
 
 from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from stepsnet.surgery.deepen import deepen
 from stepsnet.surgery.hosts import Host, first_line
 from stepsnet.surgery.report import surgery_report
 from stepsnet.surgery.stepify import find_host, stepify
+from stepsnet.surgery.uses import USES, make_subject
 
 _PLAIN = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 4, "num_heads": 4}
 _STAGED = {
@@ -218,6 +220,28 @@ def verified(names: list[str], make: Callable[[str], nn.Module], options: dict[s
         yield Row(name, _or_why(stepped, name), _or_why(deepened, name))
 
 
+def tried(
+    names: list[str], make: Callable[[str], nn.Module], options: dict[str, dict[str, Any]]
+) -> Iterator[list[str]]:
+    """The name of each model, then "yes" or why not for every use of USES."""
+
+    def attempt(name: str, use: str, *, plain: bool) -> str:
+        model = make(name)
+        host = find_host(model, options=options.get(name))
+        if not plain:
+            stepify(model, two_steps(host), options=options.get(name))
+        return USES[use](make_subject(model, host)) or "yes"
+
+    for name in names:
+        cells = [name]
+        for use in USES:
+            found = _or_why(partial(attempt, use=use, plain=False), name)
+            if found.startswith("no") and _or_why(partial(attempt, use=use, plain=True), name).startswith("no"):
+                found = "the library cannot"
+            cells.append(found)
+        yield cells
+
+
 def families() -> Iterator[Row]:
     """One model of every module of timm, stepified on the meta device."""
     import_torchvision()
@@ -254,18 +278,20 @@ def _or_why(what: Callable[[str], str], name: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m stepsnet.surgery.support", description=__doc__)
     parser.add_argument("--families", action="store_true", help="stepify one full-size model of every module of timm")
+    parser.add_argument("--uses", action="store_true", help="try what a stepified model is used for")
+    args = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| model | stepify | deepen |\n|---|---|---|")
-    if parser.parse_args().families:
-        rows = families()
+    groups: tuple[Any, ...] = ((list(TIMM), make_timm, TIMM), (list(TRANSFORMERS), make_transformers, {}))
+    rows: Iterable[list[str]]
+    if args.uses:
+        titles, rows = ["model", *USES], (cells for group in groups for cells in tried(*group))
     else:
-        rows = (
-            row
-            for group in (verified(list(TIMM), make_timm, TIMM), verified(list(TRANSFORMERS), make_transformers, {}))
-            for row in group
-        )
-    for row in rows:
-        print(f"| {row.model} | {row.stepify} | {row.deepen} |", flush=True)
+        titles = ["model", "stepify", "deepen"]
+        found = families() if args.families else (row for group in groups for row in verified(*group))
+        rows = ([row.model, row.stepify, row.deepen] for row in found)
+    print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
+    for cells in rows:
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from stepsnet import UsageError, deepen, stepify, surgery_report, undeepen
 from stepsnet.surgery import support
 from stepsnet.surgery.stepify import find_host
+from stepsnet.surgery.uses import USES, make_subject
 from tests.surgery import tiny
 
 POST_NORM = {"BertForMaskedLM", "RobertaForMaskedLM"}
@@ -80,6 +81,16 @@ EXPECTED_SILENT = (
     "experts.down_proj",
     "gate.weight",  # an expert that no token was sent to
 )
+
+@pytest.mark.parametrize(("library", "name"), CAN_STEP)
+def test_stepified_models_are_used_as_before(library: str, name: str) -> None:
+    model, how = make(library, name)
+    host = find_host(model, **how)
+    stepify(model, support.two_steps(host), **how)
+    tiny.stir(model)
+    for use in ("hidden states", "save and load", "generate", "checkpointing"):  # the last one changes the mode
+        if (name, use) != ("MixtralForCausalLM", "save and load"):  # its experts cannot be run on the meta device
+            USES[use](make_subject(model, host))
 
 
 @pytest.mark.parametrize(("library", "name"), CAN_DEEPEN)
