@@ -84,14 +84,21 @@ def public_names() -> Iterator[tuple[str, str, Any]]:
                 yield found, name, getattr(package, name)
 
 
+def has_docstring(value: Any) -> bool:
+    """Whether a class, or one of ours that it derives from, or a function has a docstring that a person wrote."""
+    if inspect.isclass(value):
+        ours = [kind for kind in value.__mro__ if kind.__module__.startswith("stepsnet")]
+        return any(kind.__doc__ and not kind.__doc__.startswith(f"{kind.__name__}(") for kind in ours)
+    return bool(value.__doc__) if inspect.isfunction(value) else True
+
+
 def test_the_reference_has_every_public_name_and_all_have_a_docstring() -> None:
     pages = api_pages()
     names = [(home, name, value) for home, name, value in public_names() if name != "__version__"]
     assert len(names) > 80
     assert [f"{home}.{name}" for home, name, _ in names if f"{{ #{name} }}" not in pages[f"{home}.md"]] == []
-    described = [(home, name, value.__doc__) for home, name, value in names if inspect.isclass(value)]
-    described += [(home, name, value.__doc__) for home, name, value in names if inspect.isfunction(value)]
-    assert [f"{home}.{name}" for home, name, text in described if not text or text.startswith(f"{name}(")] == []
+    undescribed = [f"{home}.{name}" for home, name, value in names if not has_docstring(value)]
+    assert undescribed == []
 
 
 def test_the_commands_are_in_the_reference() -> None:
