@@ -192,11 +192,13 @@ class StepsVisionBackbone(BackboneMixin, StepsVisionPreTrainedModel):
         return_dict: bool | None = None, **_others: Any,
     ) -> BackboneOutput | tuple[Any, ...]:
         positions = self.positions()
-        stages = [self.stages[position - 1] for position in positions if position]
-        _, maps = self.network.intermediates(pixel_values, stages)
-        if 0 in positions:
-            maps = [stem_of(self.network, pixel_values), *maps]
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        found: Any = tuple(maps)
-        output = BackboneOutput(feature_maps=found, hidden_states=found if wants_states else None)
+        computed = list(range(positions[-1] + 1)) if wants_states else positions
+        stages = [self.stages[position - 1] for position in computed if position]
+        _, maps = self.network.intermediates(pixel_values, stages)
+        if 0 in computed:
+            maps = [stem_of(self.network, pixel_values), *maps]
+        chosen: Any = tuple(found for position, found in zip(computed, maps, strict=True) if position in positions)
+        states: Any = tuple(maps) if wants_states else None
+        output = BackboneOutput(feature_maps=chosen, hidden_states=states)
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
