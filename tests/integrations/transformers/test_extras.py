@@ -1,4 +1,4 @@
-"""PEFT, lm-evaluation-harness and accelerate on our models. The first two are no extras of ours: pip install them."""
+"""PEFT and lm-evaluation-harness on our models. They are no extras of ours: pip install them."""
 
 from __future__ import annotations
 
@@ -43,14 +43,3 @@ def test_lm_eval_scores_a_byte_model() -> None:
     ids = torch.tensor([list(b"The quick")])
     logits = cast(Any, model)(ids).logits.log_softmax(-1)
     assert score == pytest.approx(logits[0, 3:8].gather(1, ids[0, 4:, None]).sum().item(), abs=1e-3)
-
-
-def test_accelerate_splits_a_model_between_blocks() -> None:
-    accelerate = pytest.importorskip("accelerate", reason="pip install 'stepsnet[transformers]'")
-    model = make_model()
-    whole = ["StepsTransformerLayer"]
-    devices = accelerate.infer_auto_device_map(model, max_memory={"cpu": "60KB"}, no_split_module_classes=whole)
-    assert set(devices.values()) == {"cpu", "disk"}
-    blocks = [name for name in devices if ".blocks." in name]
-    assert blocks
-    assert all(name.rpartition(".blocks.")[2].isdigit() for name in blocks)
