@@ -58,13 +58,14 @@ class Windows:
         if any(self.pad):
             x = F.pad(x, (0, 0, 0, self.pad[1], 0, self.pad[0]))
         (rows, columns), (B, *_, C) = self.grid, x.shape
-        x = x.view(B, rows, self.h, columns, self.w, C).transpose(2, 3)
+        x = x.reshape(B, rows, self.h, columns, self.w, C).transpose(2, 3)
         return x.reshape(B * rows * columns, self.h * self.w, C)
 
     def put_back(self, x: Tensor) -> Tensor:
         """The inverse of `cut`."""
         (rows, columns), C = self.grid, x.shape[-1]
-        x = x.view(-1, rows, columns, self.h, self.w, C).transpose(2, 3).reshape(-1, rows * self.h, columns * self.w, C)
+        x = x.reshape(-1, rows, columns, self.h, self.w, C).transpose(2, 3)
+        x = x.reshape(-1, rows * self.h, columns * self.w, C)
         if any(self.pad):
             x = x[:, : self.H, : self.W]
         return x.roll((self.shift_h, self.shift_w), (1, 2)) if self.shifted else x
@@ -117,13 +118,14 @@ class WindowAttention(nn.Module):
         windows = Windows.over(x.shape[1], x.shape[2], self.window, self.shift)
         x = windows.cut(x)
         G, N, C = x.shape
-        q, k, v = self.qkv(x).view(G, N, 3, self.heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = self.qkv(x).reshape(G, N, 3, self.heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
         bias = self.position_bias(windows.h, windows.w).unsqueeze(0)
         if windows.shifted:
             rows, columns = windows.grid
             bias = (bias + windows.mask(x.device).to(bias.dtype)).repeat(G // (rows * columns), 1, 1, 1)
         x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))
-        return windows.put_back(self.proj(x.transpose(1, 2).reshape(G, N, C)))
+        x = x.transpose(1, 2).contiguous()  # for exporters: other kernels return another layout than this CPU's
+        return windows.put_back(self.proj(x.reshape(G, N, C)))
 
     def position_bias(self, h: int, w: int) -> Tensor:
         """(heads, N, N): the bias of every pair of tokens of an h × w window, looked up by their distance."""

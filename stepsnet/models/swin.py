@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import index
 
 import torch
 from torch import Tensor, nn
@@ -98,7 +99,7 @@ class Swin(VisionModel):
         self.norm: nn.Module = nn.LayerNorm(widths[-1])
         self.num_features = widths[-1]
         self.feature_info = FeatureInfo.of(
-            (f"stages.{index}", width, patch_size * 2**index) for index, width in enumerate(widths)
+            (f"stages.{stage}", width, patch_size * 2**stage) for stage, width in enumerate(widths)
         )
         self.make_head(num_classes, global_pool, drop_rate)
 
@@ -111,13 +112,17 @@ class Swin(VisionModel):
     def intermediates(
         self, x: Tensor, indices: Sequence[int], *, norm: bool = False, stop_early: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
+        if torch.compiler.is_dynamo_compiling():
+            # Code for one image size and any batch. Windows over sizes that are symbols take minutes to compile.
+            for side in x.shape[2:]:
+                index(side)
         x = self.patch_embed(x)
         maps = []
         stages = list(self.stages)[: max(indices) + 1 if stop_early else None]
-        for index, stage in enumerate(stages):
+        for number, stage in enumerate(stages):
             x = stage(x)
-            if index in indices:
-                normed = norm and index == len(self.plans) - 1
+            if number in indices:
+                normed = norm and number == len(self.plans) - 1
                 maps.append((self.norm(x) if normed else x).permute(0, 3, 1, 2))
         return self.norm(x) if len(stages) == len(self.plans) else x, maps
 
