@@ -222,7 +222,7 @@ class VisionModel(Model):
 
     def cfg(self) -> dict[str, Any]:
         """The fields of timm's `default_cfg`."""
-        reduction = self.feature_info[-1]["reduction"]
+        reduction = self.feature_info[-1]["reduction"] if self.feature_info else 1  # a plan may have no blocks
         pooled = tuple(-(-side // reduction) for side in self.input_size[1:])
         return {
             "num_classes": self.num_classes,

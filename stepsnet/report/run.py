@@ -63,7 +63,7 @@ def run_report(run_dir: Path) -> Path:
                 collapsed("Environment", json.dumps(environment, indent=2, ensure_ascii=False) if environment else "")),
     ]  # fmt: skip
     title = f"{config.get('recipe') or config.get('task')}: {config['model']}"
-    verdict = f"Finished after {done} steps" if finished else f"Unfinished, at step {done}"
+    verdict = f"Finished after {done} step{'' if done == '1' else 's'}" if finished else f"Unfinished, at step {done}"
     color = "good" if finished else "warning"
     document = page(title, lead, sections, verdict=verdict, color=color, facts=_facts(steps, evaluations))
     return write(run_dir / files.REPORT, document)

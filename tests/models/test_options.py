@@ -169,3 +169,7 @@ def test_a_join_with_parameters_in_every_family(name: str) -> None:
 def test_a_given_join_moves_to_the_device_of_the_model() -> None:
     model = create_model("test_steps_deit", join=nn.Linear(1, 1), device="meta")
     assert all(parameter.is_meta for parameter in model.parameters())
+
+
+def test_a_plan_may_have_no_blocks() -> None:
+    assert create_model("test_deit", plan="32x0").eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
