@@ -15,12 +15,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from stepsnet.report.explorer import explorer_page
 from tools.reference import api_pages, commands_page
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 BUILD = ROOT / "build"
 TUTORIAL = "tutorial.md"
+EXPLORER = "explorer.html"
 
 
 def notebook(page: str) -> dict[str, Any]:
@@ -48,6 +50,7 @@ def stage(folder: Path) -> None:
     for name, text in api_pages().items():
         (folder / "reference" / "api" / name).write_text(text, encoding="utf-8")
     (folder / "reference" / "commands.md").write_text(commands_page(), encoding="utf-8")
+    (folder / EXPLORER).write_text(explorer_page(), encoding="utf-8")
 
 
 def build(folder: Path) -> int:
