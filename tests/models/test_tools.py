@@ -95,3 +95,37 @@ def test_jit_trace(name: str) -> None:
     model = vision(name).eval()
     x = example(model)
     torch.testing.assert_close(torch.jit.trace(model, x)(x), model(x))
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter, for its developers
+@every_family
+def test_a_users_own_onnx_export(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    small = {"depths": (2,), "plan": "6x1, 8x2"}  # the time grows with the number of blocks
+    options: dict[str, Any] = {"plan": "16x1, 32x1"} if name == "test_steps_deit" else small
+    model = vision(name, **options).eval()
+    x = example(model)
+    torch.onnx.export(model, (x,), tmp_path / "model.onnx", dynamo=True, verbose=False)
+    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), model(x).detach(), rtol=0, atol=1e-5)
+
+
+def test_swin_compiled_for_dynamic_shapes_has_code_for_one_image_size_and_any_batch() -> None:
+    """Symbols for height and width would take minutes to compile."""
+    torch.compiler.reset()
+    graphs = 0
+
+    def backend(graph: torch.fx.GraphModule, _inputs: list[Tensor]) -> Any:
+        nonlocal graphs
+        graphs += 1
+        return graph.forward
+
+    model = vision("test_swin", depths=(2,)).eval()
+    compiled = torch.compile(model, dynamic=True, backend=backend, fullgraph=True)
+    with torch.no_grad():
+        for side, batch in ((32, 2), (32, 3), (48, 2)):
+            x = example(model, side, batch=batch)
+            torch.testing.assert_close(compiled(x), model(x))
+    assert graphs == 2
