@@ -152,7 +152,7 @@ def test_out_gets_json_charts_and_one_page(
         (["speed", "test_deit", "--out", __file__], ["test_bench.py is a file"]),
         (["memory", "test_deit", "--batch", "32"], ["two sizes"]),
         (["memory", "test_deit", "--rounds", "9"], ["--rounds is for"]),
-        (["depth", "test_steps_deit", "--depths", "10"], ["8 blocks", "10 deep"]),
+        (["depth", "test_steps_deit", "--depths", "10"], ["8 blocks", "scaled to 10 blocks"]),
         (["depth", "test_deit", "--table", "5b"], ["leave out test_deit"]),
         (
             ["depth", "--table", "5b", "--depths", "12"],
