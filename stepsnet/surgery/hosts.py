@@ -190,7 +190,8 @@ class Host:
                 self.run(runs, self.example, look)
         except UsageError as error:
             if paths is None:
-                what = "no list of residual blocks was recognised; name it with blocks='path.of.the.list'"
+                how = "name it with blocks='path.of.the.list' (command line: --blocks PATH)"
+                what = f"no list of residual blocks was recognised; {how}"
                 raise UsageError(f"{type(self.model).__name__}: {what}") from error
         if paths is not None:
             found = [self._named(path, prefix, found) for path in paths]
@@ -283,7 +284,7 @@ def run_on_meta(model: nn.Module, inputs: tuple[Any, ...], call: Callable[..., A
     """`call(model, *inputs)`, by default `model(*inputs)`, with every tensor on the meta device: shapes only."""
     shell = _Shell(model, call)
     state = {name: tensor.detach().to("meta") for name, tensor in (*shell.named_parameters(), *shell.named_buffers())}
-    with evaluating(model), _with_cache(model):
+    with evaluating(model), _set_for_meta(model):
         return functional_call(shell, state, tuple(x.to("meta") if isinstance(x, Tensor) else x for x in inputs))
 
 
@@ -308,17 +309,21 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _with_cache(model: nn.Module) -> Iterator[None]:
-    """With a cache of keys and values; without one, models of transformers look at values, which meta tensors lack."""
-    config = getattr(model, "config", None)
-    before = getattr(config, "use_cache", None) if getattr(model, "can_generate", bool)() else None
-    if before is False:
-        config.use_cache = True  # type: ignore[union-attr]
-    try:
+def _set_for_meta(model: nn.Module) -> Iterator[None]:
+    """Settings of transformers that need no values, which meta tensors lack: a cache of keys and values, and experts
+    as batched products, whose MACs are counted too. Blocks of other widths have configurations of their own.
+    """
+    configs = {id(config): config for module in model.modules() if (config := getattr(module, "config", None))}
+    changed: dict[str, Any] = {"_experts_implementation_internal": "batched_mm"}
+    if getattr(model, "can_generate", bool)():
+        changed["use_cache"] = True
+    with ExitStack() as undo:
+        for config in configs.values():
+            for name, value in changed.items():
+                if (before := getattr(config, name, None)) is not None:
+                    undo.callback(setattr, config, name, before)
+                    setattr(config, name, value)
         yield
-    finally:
-        if before is False:
-            config.use_cache = False  # type: ignore[union-attr]
 
 
 class _Shell(nn.Module):

@@ -80,6 +80,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     [
         (["stepify", "deit_small", "--plan", "3"], "is not a model of another library"),
         (["stepify", "timm:no_such_model", "--plan", "3"], "timm has no model 'no_such_model'"),
+        (["stepify", "timm:test_resnet", "--plan", "2"], "no list of residual blocks was recognised; name it with"),
         (["stepify", "LLAMA", "--plan", "32x4, 48x3"], "ends at width 48"),
         (["stepify", "LLAMA", "--plan", "40x4, 64x3"], "multiples of"),
         (["stepify", "LLAMA", "--plan", "3", "--blocks", "no.such.list"], "has no module of that name"),
@@ -90,7 +91,9 @@ def test_wrong_input_is_one_sentence(
     words: list[str], sentence: str, llama: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([llama if word == "LLAMA" else word for word in words] + ["--out", str(tmp_path / "out")]) == 2
-    assert sentence in capsys.readouterr().err
+    err = capsys.readouterr().err.strip()
+    assert sentence in err
+    assert "\n" not in err
     assert not (tmp_path / "out").exists()
 
 

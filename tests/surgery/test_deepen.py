@@ -195,3 +195,24 @@ def test_a_block_that_changes_the_state_is_named(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UsageError, match=r"the new block 'model\.layers\.0' changes the state by up to"):
         deepen(model, "32x2")
     assert len(model.model.layers) == model.config.num_hidden_layers == 4
+
+
+def test_new_blocks_alone_are_trained_through_peft() -> None:
+    peft = pytest.importorskip("peft", reason="peft is not installed; it is needed by this test only")
+    model = freeze_old(deepen(tiny.llama(), "32x2", at="every:2"))
+    old = {name: p.detach().clone() for name, p in model.named_parameters() if not p.requires_grad}
+    new = list(surgery_report(model).added)
+    config = peft.LoraConfig(r=2, target_modules=["o_proj"], layers_to_transform=[0], modules_to_save=new)
+    wrapped = peft.get_peft_model(model, config)
+    parameters = {name: p for name, p in wrapped.named_parameters() if p.requires_grad}
+    before = {name: p.detach().clone() for name, p in parameters.items()}
+    x = tiny.tokens()
+    wrapped(x, labels=x).loss.backward()
+    torch.optim.SGD(parameters.values(), 0.5).step()
+    changed = {name for name, p in parameters.items() if not torch.equal(p, before[name])}
+    assert all(any(f"{block}." in name for name in changed) for block in new)
+    assert any(".lora_B." in name for name in changed)
+    now = {
+        name.removeprefix("base_model.model.").replace(".base_layer", ""): p for name, p in wrapped.named_parameters()
+    }
+    assert [name for name, value in old.items() if not torch.equal(now[name], value)] == []

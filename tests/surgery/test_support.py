@@ -19,9 +19,10 @@ NO_PLAIN_SHORTCUT = {"repvit_m1"}
 HEADS_OUTSIDE = {"BloomForCausalLM", "T5EncoderModel"}
 MODELS = [("timm", name) for name in support.TIMM] + [("transformers", name) for name in support.TRANSFORMERS]
 CAN_STEP = [(library, name) for library, name in MODELS if name not in HEADS_OUTSIDE]
+CAUSAL = ("Llama", "Qwen2", "Qwen3", "Mistral", "Mixtral", "Gemma2", "Gemma3")
 USED = [
-    *(("timm", name) for name in support.TIMM if name not in ("repvit_m1", "resnetv2_18")),
-    *(("transformers", f"{name}ForCausalLM") for name in ("Llama", "Qwen2", "Qwen3", "Mistral", "Gemma2", "Gemma3")),
+    *(("timm", name) for name in support.TIMM),
+    *(("transformers", f"{name}ForCausalLM") for name in CAUSAL),
 ]
 CAN_DEEPEN = [(library, name) for library, name in CAN_STEP if name not in POST_NORM | NO_PLAIN_SHORTCUT]
 
