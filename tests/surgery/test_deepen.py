@@ -200,8 +200,10 @@ def test_a_block_that_changes_the_state_is_named(monkeypatch: pytest.MonkeyPatch
 def test_new_blocks_alone_are_trained_through_peft() -> None:
     peft = pytest.importorskip("peft", reason="peft is not installed; it is needed by this test only")
     model = freeze_old(deepen(tiny.llama(), "32x2", at="every:2"))
-    old = {name: p.detach().clone() for name, p in model.named_parameters() if not p.requires_grad}
     new = list(surgery_report(model).added)
+    added = tuple(f"{block}." for block in new)
+    old = {name: p.detach().clone() for name, p in model.named_parameters() if not name.startswith(added)}
+    assert not any(model.get_parameter(name).requires_grad for name in old)
     config = peft.LoraConfig(r=2, target_modules=["o_proj"], layers_to_transform=[0], modules_to_save=new)
     wrapped = peft.get_peft_model(model, config)
     parameters = {name: p for name, p in wrapped.named_parameters() if p.requires_grad}
