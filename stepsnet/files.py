@@ -110,4 +110,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty if the file does not exist."""
-    return json.loads(path.read_bytes()) if path.is_file() else {}
+    try:
+        return json.loads(path.read_bytes()) if path.is_file() else {}
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON ({error}).") from error

@@ -79,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"There is no analysis '{args.what}'{nearest(args.what, known)}; choose {', '.join(known)}.")
     if args.batch is not None and args.batch < 1:
         raise UsageError(f"--batch is {args.batch}, but must be at least 1.")
+    if args.start and args.what != "gamma":
+        raise UsageError(f"--start is for gamma; {args.what} begins at the input of the first block.")
     if args.plot is not None:
         check_chart_path(args.plot)
     shown, described = _on_metric(args) if args.what in ON_METRIC else _on_inputs(args)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepsnet.cli.console import format_metrics, print_json, progress
 from stepsnet.cli.resolve import find_run
+from stepsnet.cli.train import PREPARING
 from stepsnet.errors import UsageError
 from stepsnet.runs.folder import read_settings
 
@@ -40,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.train.evaluate import evaluate_run
 
     def watched(batches: ValidationBatches) -> Iterator[tuple[Batch, bool]]:
+        preparing.close()
         with progress("evaluating", len(batches), "batches") as bar:
             for batch in batches:
                 yield batch
@@ -49,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     if args.results and (task := read_settings(folder).get("task")) != "detection":
         raise UsageError(f"--results is for runs of detection: {folder}, a run of {task}, has no detections to write.")
     kept: list[Any] = []
-    found = evaluate_run(folder, args.words, ema=args.ema, through=watched, keep=kept.extend)
+    with progress(PREPARING, unit="") as preparing:
+        found = evaluate_run(folder, args.words, ema=args.ema, through=watched, keep=kept.extend)
     if args.results:
         results = [found for found in kept if isinstance(found, dict)]
         Path(args.results).write_text(json.dumps(results) + "\n", encoding="utf-8")

@@ -82,14 +82,16 @@ each step, narrow to wide; stages separated by ';'; or only a number of steps.
         from stepsnet.report.chart import stack_text
         from stepsnet.surgery.saving import is_stepped
 
+        asked = {"plan": args.plan, "img_size": args.img_size, "join": args.join, "macro": args.macro}
+        options = {key: value for key, value in asked.items() if value is not None}
         if is_stepped(args.name):
             from stepsnet.surgery import load, surgery_report
 
-            report = surgery_report(load(args.name))
+            _refuse(options, args.name)
+            with progress(f"counting {args.name}", unit=""):
+                report = surgery_report(load(args.name))
             print(report.to_json() if args.json else report)
             return 0
-        asked = {"plan": args.plan, "img_size": args.img_size, "join": args.join, "macro": args.macro}
-        options = {key: value for key, value in asked.items() if value is not None}
         with progress(f"counting {args.name}", unit=""):
             figures = _describe_saved(args.name, options) or describe(args.name, **options)
         if args.json:
@@ -123,9 +125,13 @@ def _describe_saved(word: str, options: dict[str, Any]) -> dict[str, Any] | None
     kind = resolve(word).kind
     if kind == "registered":
         return None
+    _refuse(options, word)
+    return _figures(word, find_model(word))
+
+
+def _refuse(options: dict[str, Any], word: str) -> None:
     if options:
         raise UsageError(f"--{next(iter(options)).replace('_', '-')} is for registered names; {word} has its own.")
-    return _figures(word, find_model(word))
 
 
 def _figures(name: str, model: Model) -> dict[str, Any]:

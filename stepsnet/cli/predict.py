@@ -166,6 +166,8 @@ def _print(kind: str, results: list[dict[str, Any]], args: argparse.Namespace) -
 def split(words: list[str]) -> tuple[str, list[str]]:
     """The run and the images among the arguments; without a run it is the classifier of the package."""
     first, *others = words
+    if Path(first).suffix == ".safetensors":
+        raise UsageError(f"{first} is a file of weights; give the folder of its run, which knows classes and sizes.")
     if not first.startswith(SHIPPED) and not is_run(Path(first)) and Path(first).exists():
         return CIFAR, words
     if not others:

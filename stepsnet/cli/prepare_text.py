@@ -8,7 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from stepsnet.cli.console import print_json, progress, say
+from stepsnet.errors import UsageError
 
+VOCABULARY, SAMPLE_MB = 50_000, 32
 SUMMARY = "turn text of any size into a tokenizer and memory-mapped token files"
 DESCRIPTION = """\
 Trains a byte-level BPE tokenizer on a sample of the text, encodes all of it in parallel, and writes train.bin,
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("files", nargs="+", metavar="FILES", help="files, folders, or NAME[:CONFIG] of a data set")
     add("--out", type=Path, required=True, help="the folder to write")
-    add("--vocab", type=int, default=50_000, help="size of the vocabulary (default: 50000)")
+    add("--vocab", type=int, help=f"size of the vocabulary (default: {VOCABULARY})")
     add("--tokenizer", type=Path, help="use this tokenizer.json instead of training one")
     add("--valid", nargs="+", default=[], metavar="FILE", help="validation text, whatever its name")
     add("--test", nargs="+", default=[], metavar="FILE", help="test text, whatever its name")
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     skipped = "characters of a file to leave out"
     add("--leave-out", action="append", default=[], metavar="FILE:START-STOP", help=skipped)
     add("--column", default="text", help="the column of a data set that holds the text (default: text)")
-    add("--sample-mb", type=int, default=32, help="how much text the tokenizer is trained on (default: 32 MB)")
+    add("--sample-mb", type=int, help=f"how much text the tokenizer is trained on (default: {SAMPLE_MB} MB)")
     add("--workers", type=int, default=os.cpu_count() or 1, help="encoding processes (default: one per core)")
     add("--json", action="store_true", help="print the manifest")
 
@@ -47,10 +49,15 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.data.text.prepare import Request, prepare
     from stepsnet.data.text.sources import find_sources
 
+    for option, value in (("--vocab", args.vocab), ("--sample-mb", args.sample_mb)):
+        if args.tokenizer is not None and value is not None:
+            raise UsageError(f"{option} is for training a tokenizer; {args.tokenizer} is trained.")
+    vocabulary = VOCABULARY if args.vocab is None else args.vocab
+    sample_mb = SAMPLE_MB if args.sample_mb is None else args.sample_mb
     sources = find_sources(args.files, valid=args.valid, test=args.test, left_out=args.leave_out, column=args.column)
     request = Request(
-        out=args.out, sources=sources, vocabulary=args.vocab, tokenizer=args.tokenizer,
-        sample_mb=args.sample_mb, errors=args.errors, workers=args.workers,
+        out=args.out, sources=sources, vocabulary=vocabulary, tokenizer=args.tokenizer,
+        sample_mb=sample_mb, errors=args.errors, workers=args.workers,
     )  # fmt: skip
     manifest = prepare(request, lambda description, total: progress(description, total, "bytes"))
     for part in manifest.parts.values():
@@ -59,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(asdict(manifest))
         return 0
-    if manifest.vocabulary < args.vocab and args.tokenizer is None:
-        print(f"The text is too small for {args.vocab} tokens: the vocabulary has {manifest.vocabulary}.")
+    if manifest.vocabulary < vocabulary and args.tokenizer is None:
+        print(f"The text is too small for {vocabulary} tokens: the vocabulary has {manifest.vocabulary}.")
     for name, part in manifest.parts.items():
         text = f"{part.bytes:,} bytes, {part.words:,} words, {part.documents:,} documents"
         print(f"{name}: {part.tokens:,} tokens of {text} in {args.out / part.file}")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+HEADS = "keep_dim"
 SUMMARY = "give a model of timm or transformers steps: deeper at the same cost"
 DESCRIPTION = """\
 Replaces the blocks of a model by narrower blocks of the same class in several steps, and writes it to a folder. The new
@@ -37,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from stepsnet.surgery import stepify
 
-    model = _load(args)
     with progress(f"stepify {args.model}"):
+        model = _load(args)
         stepify(model, args.plan, join=args.join, heads=args.heads, blocks=args.blocks)
     return _write(model, args)
 
@@ -68,11 +69,15 @@ From Python: stepsnet.deepen, stepsnet.freeze_old, stepsnet.undeepen, stepsnet.s
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
+        from stepsnet.integrations.foreign import is_foreign
         from stepsnet.surgery import deepen
 
-        model = _load(args, own=True)
-        at = [int(word) for word in args.at.split(",")] if args.at.replace(",", "").isdigit() else args.at
+        if not is_foreign(args.model) and (args.blocks or args.heads != HEADS):
+            option = "--blocks" if args.blocks else "--heads"
+            raise UsageError(f"{option} is for models of timm and transformers; {args.model} is one of this package.")
+        at = [int(word) for word in args.at.split(",") if word] if args.at.replace(",", "").isdigit() else args.at
         with progress(f"deepen {args.model}"):
+            model = _load(args, own=True)
             deepen(model, args.blocks_added, at=at, heads=args.heads, blocks=args.blocks)
         return _write(model, args)
 
@@ -81,7 +86,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="timm:NAME, hf:FOLDER or hf:TYPE")
     parser.add_argument("--out", required=True, type=Path, help="the folder to write; it must be new or empty")
     parser.add_argument(
-        "--heads", default="keep_dim", choices=("keep_dim", "keep_count"),
+        "--heads", default=HEADS, choices=("keep_dim", "keep_count"),
         help="attention heads of narrow blocks keep their dimension (default) or their number",
     )  # fmt: skip
     parser.add_argument("--blocks", metavar="PATH", help="the module list of blocks, where it is not recognised")

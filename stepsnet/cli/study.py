@@ -51,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from stepsnet.research.studies.registered import get_study
 
+    if args.name is None and (args.report or args.dry_run):
+        raise UsageError(f"--{'report' if args.report else 'dry-run'} needs the name of a study; --list has them.")
     if args.list or args.name is None:
         return _list(json=args.json)
     from stepsnet.research.studies.runner import StudyFiles, collect

@@ -23,7 +23,7 @@ SLACK = {"params": 1.05, "macs": 1.03}
 ROWS = 9
 VERIFIED = 3
 _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_LATENCY = re.compile(r"([\d.]+)\s*(ms|s)(?:@batch(\d+))?")
+_LATENCY = re.compile(r"([\d.]+)\s*(ms|s)(?:@batch(0*[1-9]\d*))?")
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,8 @@ def _orders(host: Host, new: str, at: At) -> list[_Order]:
                 raise UsageError(f"new blocks of width {width} do not fit into a state of {stage.width} channels")
             host.check_width(width, number)
         orders.append(_place(widths, stage.depth, at))
+    if all(isinstance(what, int) for order in orders for what in order):
+        raise UsageError(f"'{new}' adds no block; it looks like '256x12'")
     return orders
 
 

@@ -20,6 +20,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from stepsnet.analysis.find import carried, find_blocks
 from stepsnet.cost import count_params
 from stepsnet.errors import UsageError
+from stepsnet.macro import StepPlan
+from stepsnet.models.design import format_plans
 
 MakeBlock = Callable[[int, int], nn.Module]
 
@@ -72,6 +74,11 @@ class Host:
         self.stages = self.find_stages(blocks, channel_dim)
 
     # What an adapter overrides.
+
+    @staticmethod
+    def format_plans(plans: Sequence[StepPlan]) -> str:
+        """The plans of `stages` as a model's plan is written."""
+        return format_plans(plans)
 
     def make_block(self, width: int, index: int, stage: int = 0) -> nn.Module:  # noqa: ARG002
         if self._make_block is None:

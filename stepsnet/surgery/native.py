@@ -37,6 +37,11 @@ class NativeHost(Host):
             for (name, stack), width in zip(stacks, net.widths, strict=True)
         )
 
+    @staticmethod
+    def format_plans(plans: Sequence[StepPlan]) -> str:
+        """One stage, whose steps are the `stages` of this host."""
+        return ", ".join(map(str, plans))
+
     def check_width(self, width: int, stage: int) -> None:
         own = self.stages[stage].width
         if width != own:

@@ -92,8 +92,11 @@ def is_stepped(word: str | Path) -> bool:
     config = folder / "config.json"  # of transformers; runs have a file of that name too
     if not config.is_file():
         return False
-    found = json.loads(config.read_text(encoding="utf-8"))
-    return "architectures" in found and "stepsnet" in found
+    try:
+        found = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError:  # who reads it as a run or as a model of transformers says so
+        return False
+    return isinstance(found, dict) and "architectures" in found and "stepsnet" in found
 
 
 def source_of(model: nn.Module) -> dict[str, Any]:

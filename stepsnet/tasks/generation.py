@@ -29,7 +29,7 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
+        if not self.temperature >= 0:  # also nan
             raise UsageError(f"temperature is {self.temperature}, but must be at least 0 (0: the most probable token).")
         if self.top_k < 0:
             raise UsageError(f"top-k is {self.top_k}, but must be a number of tokens, or 0 for all.")

@@ -96,6 +96,7 @@ def test_every_subject_can_be_drawn(
         (["paths", "test_steps_deit"], "needs the folder of a run"),
         (["drops", "timm:test_vit"], "needs the folder of a run"),
         (["gamma", "test_deit", "--start", "4"], "start=4"),
+        (["gradients", "test_deit", "--start", "2"], "--start is for gamma"),
         (["gamma", "test_deit", "--batch", "0"], "--batch"),
         (["gamma", "test_deit", "--data", "somewhere"], "--data is for paths and drops"),
         (["gamma", "test_deit", "--plot", "map.gif"], "must end in .svg"),

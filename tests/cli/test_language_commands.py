@@ -211,3 +211,10 @@ def test_an_unfinished_run_says_how_to_go_on(tmp_path: Path, capsys: pytest.Capt
     create(tmp_path, to_dict(get_recipe("python_docs")))
     assert main(["generate", str(tmp_path)]) == 2
     assert "stepsnet resume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--vocab", "--sample-mb"])
+def test_a_given_tokenizer_is_not_trained(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["book.txt", "--tokenizer", "tokenizer.json", option, "300", "--out", str(tmp_path / "tokens")]
+    assert main(["prepare-text", *words]) == 2
+    assert f"{option} is for training a tokenizer" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -84,3 +85,12 @@ def test_usage_errors_are_one_sentence_and_exit_code_2(
     assert "Traceback" not in said.err
     for fact in facts:
         assert fact in said.err
+
+
+@pytest.mark.parametrize("command", [["info"], ["doctor"], ["analyze", "gamma"]])
+def test_a_damaged_configuration_is_one_sentence(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text('{"task": "cla')
+    assert main([*command, str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -93,6 +93,7 @@ def test_json_is_printed_on_request(root: Path, tmp_path: Path, capsys: pytest.C
     [
         (["boxes", "nowhere.png"], "There is no image or folder nowhere.png"),
         (["none", "images"], "There is no run in"),
+        (["boxes/weights.safetensors", "images"], "weights.safetensors is a file of weights"),
         (["boxes", "images", "--score", "2"], "--score is 2.0, but must be between 0 and 1"),
         (["boxes", "images", "--ema"], "it was trained with optim.ema=0"),
         (["boxes", "empty"], "empty has no images"),

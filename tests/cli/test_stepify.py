@@ -31,6 +31,8 @@ def test_a_stepified_folder_can_be_looked_at(llama: str, tmp_path: Path, capsys:
     assert json.loads(capsys.readouterr().out)["blocks_after"] == 7
     assert main(["info", out]) == 0
     assert "32x4, 64x3" in capsys.readouterr().out
+    assert main(["info", out, "--plan", "5"]) == 2
+    assert "--plan is for registered names" in capsys.readouterr().err
     assert main(["analyze", "gamma", out]) == 0
 
 

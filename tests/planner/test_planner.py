@@ -117,6 +117,11 @@ def test_latencies(text: str, value: tuple[float, int]) -> None:
     assert parse_latency(text) == pytest.approx(value)
 
 
+def test_a_batch_of_nothing_has_no_latency() -> None:
+    with pytest.raises(UsageError, match="10ms@batch0 is not a latency"):
+        parse_latency("10ms@batch0")
+
+
 @pytest.mark.parametrize("text", ["22 million", "M", "1.2.3G", ""])
 def test_a_wrong_size_is_named(text: str) -> None:
     with pytest.raises(UsageError, match=r"is not a size; sizes look like 22M"):

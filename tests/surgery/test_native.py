@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from stepsnet import UsageError, create_model, deepen, load_model, save_model, stepify, undeepen
+from stepsnet import UsageError, create_model, deepen, load_model, save_model, stepify, surgery_report, undeepen
 from stepsnet.cli.main import main
 from stepsnet.data.text.vocabulary import ByteVocabulary
 from stepsnet.models.language import Transformer
@@ -64,6 +64,26 @@ def test_models_of_several_stages_are_refused() -> None:
 def test_stepify_says_that_own_models_take_a_plan() -> None:
     with pytest.raises(UsageError, match="give the plan to create_model"):
         stepify(create_model("test_deit"), 2)
+
+
+def test_the_report_has_the_plan_as_the_model_writes_it() -> None:
+    model = create_model("test_steps_transformer")
+    assert surgery_report(deepen(model, "16x1")).plan_after == model.plan == "16x5, 24x2, 32x2"
+
+
+def test_no_new_block_is_a_mistake() -> None:
+    with pytest.raises(UsageError, match="'16x0' adds no block"):
+        deepen(create_model("test_steps_transformer"), "16x0")
+
+
+@pytest.mark.parametrize("words", [["--heads", "keep_count"], ["--blocks", "layers"]])
+def test_options_for_other_libraries_are_refused(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "deeper"
+    assert main(["deepen", "test_steps_transformer", "--blocks-added", "16x1", "--out", str(out), *words]) == 2
+    assert f"{words[0]} is for models of timm and transformers" in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_the_shipped_language_model_is_deepened_on_the_command_line(tmp_path: Path) -> None:

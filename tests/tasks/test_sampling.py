@@ -69,6 +69,7 @@ def test_another_seed_draws_other_tokens() -> None:
     ("settings", "sentence"),
     [
         ({"temperature": -1}, "temperature is -1"),
+        ({"temperature": float("nan")}, "temperature is nan"),
         ({"top_k": -1}, "top-k is -1"),
         ({"top_p": 0}, "top-p is 0"),
         ({"top_p": 1.5}, r"top-p is 1\.5"),
