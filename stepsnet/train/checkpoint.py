@@ -183,9 +183,12 @@ def read_optimizer(path: Path) -> OptimizerState:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Detected pickle protocol")  # the error below is enough
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+    except pickle.UnpicklingError as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"{path} is refused: it contains more than tensors and could run code ({reason}).") from error
+    except (RuntimeError, EOFError, OSError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{path} cannot be read: it is damaged ({reason}).") from error
     tensors = [value for entry in state.values() for value in entry.values()] if isinstance(state, dict) else [None]
     if not all(isinstance(tensor, Tensor) for tensor in tensors):
         raise UsageError(f"{path} is not the state of an optimiser: tensors by parameter name.")

@@ -16,7 +16,7 @@ from torch import nn
 
 from stepsnet.errors import RunFailed, UsageError
 from stepsnet.files import explain_full_disk
-from stepsnet.train.checkpoint import Checkpoints, Weights, latest
+from stepsnet.train.checkpoint import Checkpoints, Weights, latest, read_optimizer
 from stepsnet.train.distributed import Processes, like, model_tensors
 from stepsnet.train.trainer import resume, train
 from tests.train.synthetic import At, NoisyTask, PoweredOffError, in_processes, power_off, small_config, terminate
@@ -202,3 +202,11 @@ def test_a_loaded_moment_has_the_strides_of_its_parameter() -> None:
     found = like(moment, parameter)
     assert found.stride() == parameter.stride()
     assert torch.equal(found, moment)
+
+
+def test_a_truncated_optimizer_file_is_called_damaged(tmp_path: Path) -> None:
+    torch.save({"weight": {"exp_avg": torch.zeros(100)}}, tmp_path / "optimizer.pt")
+    content = (tmp_path / "optimizer.pt").read_bytes()
+    (tmp_path / "optimizer.pt").write_bytes(content[: len(content) // 2])
+    with pytest.raises(UsageError, match="it is damaged"):
+        read_optimizer(tmp_path / "optimizer.pt")
