@@ -23,6 +23,7 @@ MACROS = ("steps", "reverse", "waist")
 # A number of steps for a hierarchical network applies to its last stages: stepping the first two, which are narrow,
 # "yields minimal effect" (Table 11).
 STEPPED_STAGES = 2
+LARGEST_SIDE = 1 << 16  # beyond it the sizes of tensors overflow
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,8 @@ def multiple_of(number: int) -> Callable[[float], int]:
 def image_sides(img_size: int | tuple[int, int], patch_size: int = 1) -> tuple[int, int]:
     """Height and width of the images a model is made for."""
     height, width = (img_size, img_size) if isinstance(img_size, int) else img_size
+    if max(height, width) > LARGEST_SIDE:
+        raise UsageError(f"img_size {height}×{width} is too large; the largest side is {LARGEST_SIDE:,} pixels")
     if min(height, width) < patch_size:
         patch = f"one patch of {patch_size}×{patch_size}"
         raise UsageError(f"img_size {height}×{width} is smaller than {patch}; give a smaller patch_size")

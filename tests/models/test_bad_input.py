@@ -142,3 +142,9 @@ def test_a_module_that_cannot_reset_its_parameters_is_named() -> None:
 
     with pytest.raises(UsageError, match=r"net\.joins\.0 \(Stubborn\) holds parameters but has no reset_parameters"):
         create_model("test_steps_deit", join=Stubborn()).reset_parameters()
+
+
+@pytest.mark.parametrize("name", ["deit_small", "resnet18", "swin_tiny"])
+def test_an_image_too_large_to_count_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="the largest side is 65,536 pixels"):
+        create_model(name, img_size=1_000_000, device="meta")
