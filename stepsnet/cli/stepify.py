@@ -63,7 +63,7 @@ From Python: stepsnet.deepen, stepsnet.freeze_old, stepsnet.undeepen, stepsnet.s
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_shared(parser)
+        _add_shared(parser, "; also pretrained:NAME, a run, or a saved file")
         parser.add_argument("--blocks-added", required=True, metavar="WIDTHxN", help="the new blocks, such as 256x4")
         parser.add_argument("--at", default="front", help="front (default), every:N, or positions such as 0,3")
 
@@ -82,8 +82,8 @@ From Python: stepsnet.deepen, stepsnet.freeze_old, stepsnet.undeepen, stepsnet.s
         return _write(model, args)
 
 
-def _add_shared(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="timm:NAME, hf:FOLDER or hf:TYPE")
+def _add_shared(parser: argparse.ArgumentParser, also: str = "") -> None:
+    parser.add_argument("model", help=f"timm:NAME, hf:FOLDER or hf:TYPE{also}")
     parser.add_argument("--out", required=True, type=Path, help="the folder to write; it must be new or empty")
     parser.add_argument(
         "--heads", default=HEADS, choices=("keep_dim", "keep_count"),
