@@ -15,12 +15,14 @@ from typing import Any
 from torch import nn
 
 from stepsnet.errors import UsageError
+from stepsnet.files import read_json
 from stepsnet.integrations.timm import load_timm_weights, timm_twin
 from stepsnet.models import VisionModel, create_model
 from stepsnet.models.files import options_of
 from stepsnet.models.registry import VARIANTS, ModelOptions, Variant
 from stepsnet.models.vision import IMAGENET_MEAN, IMAGENET_STD
 from stepsnet.optional import require
+from stepsnet.runs.folder import CLASSES, WEIGHTS, pretrained_folder, read_settings, shipped_models
 
 zoo = require("timm.models", extra="timm")
 
@@ -46,12 +48,26 @@ def _default_cfg(variant: Variant) -> Any:
     return zoo.PretrainedCfg(
         input_size=(arguments["in_chans"], side, side),
         num_classes=arguments["num_classes"],
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
         first_conv=family.first_conv,
         classifier="head",
         paper_ids="arXiv:2511.14329",
+        **({"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | _trained(variant.name)),
     )
+
+
+def _trained(name: str) -> dict[str, Any]:
+    """The weights that come with the package, their classes and the transform that they were trained for, if any."""
+    if name not in shipped_models():
+        return {}
+    folder = pretrained_folder(name)
+    facts, settings = read_json(folder / CLASSES), read_settings(folder)
+    return {
+        "file": str(folder / WEIGHTS),
+        "label_names": tuple(facts["classes"]),
+        "mean": tuple(facts["mean"]),
+        "std": tuple(facts["std"]),
+        "crop_pct": settings["data"]["crop_pct"],
+    }
 
 
 def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
@@ -59,6 +75,11 @@ def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     for option, value in ANY_SIZE.items():
         if options.pop(option, value) != value:
             raise UsageError(f"{name} takes images of any size: {option} is always {value}")
+    if pretrained:
+        given = {key: options.get(key) for key in ("pretrained_cfg", "pretrained_cfg_overlay")}
+        found = zoo.resolve_pretrained_cfg(name, **given)
+        if not (found.has_weights or found.state_dict):
+            pretrained_folder(name)  # raises: no weights of this model come with the package
     made: list[tuple[VisionModel, dict[str, Any]]] = []
 
     def make(**arguments: Any) -> VisionModel:

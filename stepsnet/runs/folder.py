@@ -52,9 +52,14 @@ def find_runs(root: Path) -> list[Path]:
     return [file.parent for file in sorted(root.rglob(CONFIG)) if CHECKPOINTS not in file.parts]
 
 
+def shipped_models() -> list[str]:
+    """The models whose trained weights come with the package."""
+    return sorted(card.parent.name for card in PRETRAINED.glob("*/README.md"))
+
+
 def pretrained_folder(name: str) -> Path:
     """The run of a model whose trained weights come with the package."""
-    known = sorted(card.parent.name for card in PRETRAINED.glob("*/README.md"))
+    known = shipped_models()
     if name not in known:
         how = "train it with `stepsnet train`, or give checkpoint_path="
         raise UsageError(f"there are no pretrained weights of {name}, only of {', '.join(known)}; {how}")

@@ -46,9 +46,8 @@ def test_every_vision_model_is_registered_unless_timm_has_its_name() -> None:
 def test_the_registered_configuration_is_that_of_the_model(name: str) -> None:
     told = timm.get_pretrained_cfg(name).to_dict()
     own = stepsnet.create_model(name, device="meta")
-    assert {key: own.default_cfg[key] for key in ("input_size", "num_classes", "mean", "std", "first_conv")} == {
-        key: told[key] for key in ("input_size", "num_classes", "mean", "std", "first_conv")
-    }
+    shared = ["input_size", "num_classes", "first_conv", *(() if "file" in told else ("mean", "std"))]
+    assert {key: own.default_cfg[key] for key in shared} == {key: told[key] for key in shared}
     assert told["architecture"] == name
     for layer in (told["first_conv"], told["classifier"]):
         assert f"{layer}.weight" in own.state_dict()
@@ -215,5 +214,24 @@ def test_what_cannot_be_is_refused() -> None:
         make("test_steps_deit", dynamic_img_size=False)
     with pytest.raises(UsageError, match="no option 'num_heads'"):
         make("test_steps_deit", num_heads=3)
-    with pytest.raises(RuntimeError, match="No pretrained weights exist for test_steps_deit"):
-        make("test_steps_deit", pretrained=True)
+
+
+def test_the_weights_of_the_package_load_through_timm() -> None:
+    model = make("steps_resnet_mini", pretrained=True).eval()
+    check_same(model, stepsnet.create_model("steps_resnet_mini", pretrained=True).eval(), images(model))
+    config = timm.data.resolve_model_data_config(model)
+    assert (config["mean"], config["std"]) == ((0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616))
+    assert model.pretrained_cfg["label_names"][3] == "cat"
+    assert timm.list_models("steps_*", pretrained=True) == ["steps_resnet_mini"]
+    other = make("steps_resnet_mini", pretrained=True, num_classes=3, in_chans=1)
+    assert torch.equal(
+        other.state_dict()["stages.0.opening.branch.conv1.weight"],
+        model.state_dict()["stages.0.opening.branch.conv1.weight"],
+    )
+    assert other(torch.randn(2, 1, 32, 32)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "steps_resnet_mini"])
+def test_pretrained_without_weights_is_one_sentence(name: str) -> None:
+    with pytest.raises(UsageError, match=f"there are no pretrained weights of {name}, only of steps_resnet_mini"):
+        make(name, pretrained=True)
