@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from stepsnet.files import read_json, write_json
-from stepsnet.planner.search import Stage
+from stepsnet.planner.search import StageCosts
 from stepsnet.planner.subject import Counted, Subject, probe_plan
 
 ROUNDS = 9
@@ -34,7 +34,7 @@ def with_seconds(counted: Counted, subject: Subject, batch: int, tick: Tick = la
     stages = []
     for number, stage in enumerate(counted.stages):
         costs = {width: cost + np.array([0, 0, seconds[f"{number}:{width}"]]) for width, cost in stage.costs.items()}
-        stages.append(Stage(stage.width, stage.depth, costs))
+        stages.append(StageCosts(stage.width, stage.depth, costs))
     inside = sum(stage.plain_cost[2] for stage in stages)
     outside = max(seconds["plain"] - inside, 0.0)
     return Counted(tuple(stages), counted.fixed + np.array([0, 0, outside]))

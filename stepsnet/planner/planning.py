@@ -59,7 +59,7 @@ class PlanResult:
     batch: int
     deepest: int
     candidates: int
-    """How many plans the search compared."""
+    """How many plans the search covered."""
     why_not_deeper: str
 
     def __str__(self) -> str:
@@ -134,7 +134,7 @@ def plan_for(
 def search_all(
     subject: Subject, counted: Counted, limit: NDArray[np.float64], target: float, steps: int | None
 ) -> tuple[dict[int, Candidate], int]:
-    """The best plan for every total number of blocks, and how many plans of stages were compared.
+    """The best plan for every total number of blocks, and how many plans of stages the search covered.
 
     Each stepped stage gets a part of the budget in proportion to its plain cost.
     """

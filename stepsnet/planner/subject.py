@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from stepsnet.macro import Stack, StepPlan
 from stepsnet.models import Model, create_model, get_variant
 from stepsnet.models.design import format_plans
-from stepsnet.planner.search import Stage
+from stepsnet.planner.search import StageCosts
 
 STEPPED_STAGES = 2
 """How many of the last stages of a hierarchical network take steps: in the first ones they have little effect (Table
@@ -89,7 +89,7 @@ def plain_depths(name: str) -> tuple[int, ...]:
 class Counted:
     """The stages of a subject with the costs of their blocks, and what everything outside the blocks costs."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[StageCosts, ...]
     fixed: NDArray[np.float64]
 
 
@@ -126,7 +126,9 @@ def count(subject: Subject) -> Counted:
     costs: list[dict[int, NDArray[np.float64]]] = [{} for _ in subject.plain]
     for (stage, width), block_params, block_macs in zip(places, params, macs, strict=True):
         costs[stage][width] = np.array([block_params, block_macs, 0.0])
-    stages = tuple(Stage(plain.width, plain.blocks, cost) for plain, cost in zip(subject.plain, costs, strict=True))
+    stages = tuple(
+        StageCosts(plain.width, plain.blocks, cost) for plain, cost in zip(subject.plain, costs, strict=True)
+    )
     return Counted(stages, np.array([everything - sum(params), total - sum(macs), 0.0]))
 
 

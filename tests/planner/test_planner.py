@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,15 @@ from stepsnet import cost_of, create_model
 from stepsnet.errors import UsageError
 from stepsnet.planner import ZooSubject, latency, plan_for
 from stepsnet.planner.planning import parse_latency, parse_size
-from stepsnet.planner.search import Stage, paper_shares, search
+from stepsnet.planner.search import GROWTH, Space, StageCosts, paper_shares, search
 from stepsnet.planner.subject import count
 
 
-def transformer_stage(width: int, depth: int, tokens: int = 197) -> Stage:
+def transformer_stage(width: int, depth: int, tokens: int = 197) -> StageCosts:
     def cost(w: int) -> list[float]:
         return [12 * w * w, 12 * tokens * w * w + 2 * tokens * tokens * w, 0.0]
 
-    return Stage(width, depth, {w: np.array(cost(w)) for w in range(8, width + 1, 8)})
+    return StageCosts(width, depth, {w: np.array(cost(w)) for w in range(8, width + 1, 8)})
 
 
 @pytest.mark.parametrize(
@@ -90,9 +91,54 @@ def test_wrong_blocks_are_named(blocks: int | str) -> None:
 
 def test_a_stage_needs_no_torch_to_be_searched() -> None:
     stage = transformer_stage(384, 12)
-    found, tried = search(stage, stage.plain_cost * [1.05, 1.03, 1], stage.plain_cost[1])
+    found, tried = search(stage, stage.plain_cost * [1.05, 1.03, 0] + [0, 0, 1], stage.plain_cost[1])
     assert tried > len(found)
     assert str(found[24].plans[0]) == "192x12, 272x6, 384x6"
+
+
+def brute_force(stage: StageCosts, limit: np.ndarray, target: float, steps: int) -> tuple[dict[int, float], int]:
+    """The lowest score for every number of blocks, from every single plan of the space; and the number of plans."""
+    space, best, plans = Space(stage, limit, target, steps), dict[int, float](), 0
+    last = len(space.widths) - 1
+    for narrow in combinations(range(last), steps - 1):
+        ladder = np.array([*narrow, last])
+        ratios = space.widths[ladder[1:]] / space.widths[ladder[:-1]]
+        if (ratios < GROWTH[0]).any() or (ratios > GROWTH[1]).any():
+            continue
+        ranges = [range(space.least[i, w], space.most[i, w] + 1) for i, w in enumerate(ladder)]
+        depths = np.array(list(product(*ranges)))
+        plans += len(depths)
+        costs = depths @ space.costs[ladder]
+        fits = (costs <= limit).all(axis=1) & (costs[:, 1] > 0)
+        scores = space.ratio_score(ladder[:-1], ladder[1:]).sum() + space.unused_score(costs[fits, 1])
+        for step, width in enumerate(ladder):
+            scores += space.depth_score(step, width, depths[fits, step])
+        for number, score in zip(depths[fits].sum(axis=1).tolist(), scores.tolist(), strict=True):
+            best[number] = min(score, best.get(number, np.inf))
+    return best, plans
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "budget",
+    [(1.05, 1.03, np.inf), (0.7, 2.0, np.inf), (1.6, 1.5, np.inf), (3.0, 3.0, 0.9)],
+    ids=["own", "few parameters", "generous", "latency"],
+)
+def test_the_search_finds_what_brute_force_finds(budget: tuple[float, ...], steps: int) -> None:
+    stage = transformer_stage(96, 5)
+    costs = {width: cost + np.array([0, 0, 1 + width / 50]) for width, cost in stage.costs.items()}
+    stage = StageCosts(96, 5, costs)
+    limit = stage.plain_cost * budget
+    expected, plans = brute_force(stage, limit, min(stage.plain_cost[1], limit[1]), steps)
+    found, counted = search(stage, limit, min(stage.plain_cost[1], limit[1]), steps)
+    assert counted == plans
+    assert {number: plan.score for number, plan in found.items()} == pytest.approx(expected, abs=1e-6)
+    assert all((plan.cost <= limit).all() for plan in found.values())
+
+
+def test_a_search_of_more_than_a_million_plans() -> None:
+    found = plan_for(ZooSubject("deit_tiny"))
+    assert found.candidates > 100e6
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
