@@ -166,6 +166,7 @@ class RecordedRun(Protocol):
     def autocast(self) -> AbstractContextManager[None]: ...
 
 
+@dataclass
 class GammaRecorder:
     """A callback of the training loop that appends `{"step": …, "gamma": […]}` to gamma.jsonl in the run folder.
 
@@ -174,11 +175,11 @@ class GammaRecorder:
     Sharded models (FSDP) are not recorded: a pass through one needs all ranks.
     """
 
-    def __init__(
-        self, every: int = 50, samples: int = 8, share: float = 0.02, always: Collection[int] = ()
-    ) -> None:
-        self.every, self.samples, self.share, self.always = every, samples, share, always
-        self._spent = 0.0
+    every: int = 50
+    samples: int = 8
+    share: float = 0.02
+    always: Collection[int] = ()
+    _spent = 0.0
 
     def on_start(self, state: RecordedRun) -> None:
         self._began = time.perf_counter()

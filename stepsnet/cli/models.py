@@ -80,7 +80,7 @@ each step, narrow to wide; stages separated by ';'; or only a number of steps.
     def run(args: argparse.Namespace) -> int:
         from stepsnet.macro import StepPlan
         from stepsnet.report.chart import stack_text
-        from stepsnet.surgery.saving import is_stepped
+        from stepsnet.runs.folder import is_stepped
 
         asked = {"plan": args.plan, "img_size": args.img_size, "join": args.join, "macro": args.macro}
         options = {key: value for key, value in asked.items() if value is not None}

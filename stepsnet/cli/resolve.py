@@ -35,8 +35,7 @@ def resolve(word: str) -> Named:
     """What `word` names. A run or a file comes before a registered name that is written the same."""
     from stepsnet.integrations.foreign import is_foreign
     from stepsnet.models import list_models
-    from stepsnet.runs.folder import WEIGHTS, is_run
-    from stepsnet.surgery.saving import is_stepped
+    from stepsnet.runs.folder import WEIGHTS, is_run, is_stepped
 
     path = Path(word).expanduser()
     if is_foreign(word):

@@ -96,7 +96,7 @@ def _add_shared(parser: argparse.ArgumentParser, also: str = "") -> None:
 def _load(args: argparse.Namespace, *, own: bool = False) -> nn.Module:
     """The model; with `own`, also one of this package."""
     from stepsnet.integrations.foreign import is_foreign, load_foreign
-    from stepsnet.surgery.saving import is_stepped
+    from stepsnet.runs.folder import is_stepped
 
     if is_stepped(args.model.removeprefix("hf:")):
         raise UsageError(f"{args.model} was stepified or deepened before; start from the plain model.")

@@ -42,6 +42,21 @@ def is_run(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
+def is_stepped(word: str | Path) -> bool:
+    """Whether `word` is a folder that `stepsnet stepify` or `deepen` wrote."""
+    folder = Path(word).expanduser()
+    if (folder / "stepsnet.json").is_file():
+        return True
+    config = folder / "config.json"  # of transformers: a run has a file of that name too
+    if not config.is_file():
+        return False
+    try:
+        found = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError:  # who reads it as a run or as a model of transformers says so
+        return False
+    return isinstance(found, dict) and "architectures" in found and "stepsnet" in found
+
+
 def is_finished(folder: Path) -> bool:
     """Whether the run in `folder` has finished."""
     return (folder / RESULT).is_file()

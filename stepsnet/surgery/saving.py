@@ -84,21 +84,6 @@ def load(folder: str | Path, *, num_classes: int | None = None, drop_path: float
         return remade(plain).from_pretrained(folder, local_files_only=True, use_safetensors=True, **more)
 
 
-def is_stepped(word: str | Path) -> bool:
-    """Whether `word` is a folder that `stepsnet stepify` or `deepen` wrote."""
-    folder = Path(word).expanduser()
-    if (folder / "stepsnet.json").is_file():
-        return True
-    config = folder / "config.json"  # of transformers; runs have a file of that name too
-    if not config.is_file():
-        return False
-    try:
-        found = json.loads(config.read_text(encoding="utf-8"))
-    except ValueError:  # who reads it as a run or as a model of transformers says so
-        return False
-    return isinstance(found, dict) and "architectures" in found and "stepsnet" in found
-
-
 def source_of(model: nn.Module) -> dict[str, Any]:
     """What `make_network` makes the model again from, without its weights, as plain data."""
     record = record_of(model)

@@ -5,6 +5,8 @@ Legend: B batch, C channels, H, W height and width, K classes.
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stepsnet.data.config import AugmentConfig, DataConfig
-from stepsnet.data.images.datasets import ImageDataset, ImageSample, ImageSource, LabelledImages
-from stepsnet.data.images.transforms import BatchMixer, make_transform
+from stepsnet.data.config import AugmentConfig, DataConfig, mix, torch_seeded
+from stepsnet.data.images.datasets import ImageDataset, ImageSample, ImageSource, LabelledImages, make_transform
 from stepsnet.files import write_json
+from stepsnet.optional.torchvision import import_torchvision
 from stepsnet.runs.folder import CLASSES
 from stepsnet.tasks.base import Batch, MapDataset
+
+_MIXING = 0x313  # separates the random draws of Mixup and CutMix from those of single samples
 
 
 class Classification:
@@ -127,3 +131,35 @@ def _logits(model: nn.Module, images: Tensor) -> Tensor:
     if len(images):
         return model(images).float()
     return model(images.new_zeros(2, *images.shape[1:])).float()[:0]
+
+
+@dataclass(frozen=True)
+class BatchMixer:
+    """Mixup or CutMix of a batch, with randomness from (seed, step, first id). Targets become soft, (B, K)."""
+
+    augment: AugmentConfig
+    num_classes: int
+    smoothing: float
+    seed: int
+
+    def __call__(self, images: Tensor, target: Tensor, ids: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        augment = self.augment
+        if not (augment.mixup or augment.cutmix) or len(images) == 0:
+            return images, target
+        with torch_seeded(mix(self.seed, _MIXING, step, int(ids[0]))):
+            if float(torch.rand(())) >= augment.mix_prob:
+                return images, target
+            both = bool(augment.mixup and augment.cutmix)
+            cut = float(torch.rand(())) < augment.mix_switch if both else bool(augment.cutmix)
+            # torchvision's CutMix computes lambda from the box after clipping it to the image.
+            name, alpha = ("CutMix", augment.cutmix) if cut else ("MixUp", augment.mixup)
+            images, soft = _mixer(name, alpha, self.num_classes)(images, target)
+        return images, soft * (1 - self.smoothing) + self.smoothing / self.num_classes
+
+
+@functools.lru_cache(maxsize=8)
+def _mixer(name: str, alpha: float, num_classes: int) -> Any:
+    import_torchvision()
+    from torchvision.transforms import v2
+
+    return getattr(v2, name)(alpha=alpha, num_classes=num_classes)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from stepsnet.data import mix
+from stepsnet.data.config import mix
 from stepsnet.data.text.vocabulary import Vocabulary
 from stepsnet.errors import UsageError
 

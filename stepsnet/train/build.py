@@ -1,24 +1,33 @@
-"""From a recipe and `key=value` words to a configuration, and from a configuration to its task and its model."""
+"""From a recipe and `key=value` words to a configuration; from a configuration to its task, model and optimiser."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stepsnet.cost import Cost, count_params
-from stepsnet.errors import UsageError
+from stepsnet.errors import UsageError, nearest
 from stepsnet.integrations.pretrained import match_weights, options_of
-from stepsnet.models import FeatureBackbone, Model, VisionModel, create_model, freeze, get_variant, load_weights
+from stepsnet.models import (
+    FeatureBackbone,
+    Model,
+    VisionModel,
+    create_model,
+    freeze,
+    get_variant,
+    layer_ids,
+    load_weights,
+)  # fmt: skip
 from stepsnet.models.files import read_header
+from stepsnet.runs.folder import is_stepped
 from stepsnet.surgery.adopted import adopt
-from stepsnet.surgery.saving import is_stepped
-from stepsnet.tasks import make_task
+from stepsnet.tasks import TASKS
 from stepsnet.tasks.base import DenseTask, Task
 from stepsnet.train.config import TrainConfig, customise
 from stepsnet.train.distributed import Processes
@@ -43,8 +52,28 @@ def configure(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
 
 def task_of(config: TrainConfig) -> Task:
     """The task of a configuration. Its data are read and checked here."""
-    parts = (config.task, config.data, config.augment, config.seed, config.smoothing)
-    return make_task(*parts, detect=config.detect, segment=config.segment)
+    data, augment, seed, smoothing = config.data, config.augment, config.seed, config.smoothing
+    if config.task == "classification":
+        from stepsnet.data.images.readers import load_images
+        from stepsnet.tasks.classification import Classification
+
+        return Classification(load_images(data), data, augment, seed=seed, smoothing=smoothing)
+    if config.task == "language":
+        from stepsnet.data.text.corpora import load_text
+        from stepsnet.tasks.language import Language
+
+        return Language(load_text(data), data, seed=seed, smoothing=smoothing)
+    if config.task == "detection":
+        from stepsnet.data.dense.coco import load_coco
+        from stepsnet.tasks.detection import Detection
+
+        return Detection(load_coco(data, masks=config.detect.masks), data, augment, config.detect, seed=seed)
+    if config.task == "segmentation":
+        from stepsnet.data.dense.masks import load_mask_folder
+        from stepsnet.tasks.segmentation import Segmentation
+
+        return Segmentation(load_mask_folder(data), data, augment, config.segment, seed=seed)
+    raise UsageError(f"There is no task {config.task!r}{nearest(config.task, TASKS)}; there are {', '.join(TASKS)}.")
 
 
 def model_of(config: TrainConfig, task: Task, device: str | None = None, *, pretrained: bool = True) -> Model:
@@ -106,6 +135,45 @@ def _adopted(config: TrainConfig, task: Task, device: str | None) -> Model:
     model.started = f"the weights in {config.model}"
     model.set_grad_checkpointing(config.grad_checkpointing)
     return model if device is None else model.to(device)
+
+
+def optimizer_of(config: TrainConfig, model: Model) -> torch.optim.Optimizer:
+    """AdamW or SGD over the parameter groups of a model, with one call per group.
+
+    (torch's fused SGD does not support sharded tensors.)
+    """
+    optim = config.optim
+    layers = layer_ids(model) if optim.layer_decay < 1 else None
+    groups = parameter_groups(
+        model, optim.weight_decay, undecayed=model.no_weight_decay(), layer_decay=optim.layer_decay, layers=layers
+    )
+    if optim.name == "adamw":
+        return torch.optim.AdamW(groups, lr=config.peak_lr, betas=optim.betas, eps=optim.eps, fused=True)
+    return torch.optim.SGD(groups, lr=config.peak_lr, momentum=optim.momentum, nesterov=optim.nesterov, foreach=True)
+
+
+def parameter_groups(
+    model: nn.Module,
+    weight_decay: float,
+    *,
+    undecayed: Collection[str] = (),
+    layer_decay: float = 1.0,
+    layers: Mapping[str, int] | None = None,
+) -> list[dict[str, Any]]:
+    """One group for each pair of weight decay and relative learning rate ("lr_share") that occurs.
+
+    Vectors (biases, norms, scales) and the parameters in `undecayed` have no weight decay. With `layers` (0: the stem,
+    the largest number: the head), the learning rate k layers below the head is multiplied by `layer_decay` ** k.
+    """
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    last = max(layers.values()) if layers else 0
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        decay = 0.0 if parameter.ndim <= 1 or name in undecayed or name.endswith(".bias") else weight_decay
+        share = layer_decay ** (last - layers[name]) if layers else 1.0
+        groups.setdefault((decay, share), []).append(parameter)
+    return [{"params": members, "weight_decay": decay, "lr_share": share} for (decay, share), members in groups.items()]
 
 
 def preview(config: TrainConfig) -> dict[str, Any]:

@@ -75,14 +75,13 @@ class Weights:
         return {f"model/{n}": t for n, t in self.model.items()} | {f"ema/{n}": t for n, t in self.ema.items()} | moments
 
 
+@dataclass(frozen=True)
 class Checkpoints:
     """The checkpoints of a run folder. All processes call `save` and `load`; the first writes what is not sharded."""
 
-    def __init__(self, folder: Path, keep: int, processes: Processes) -> None:
-        self.folder, self.keep, self.processes = folder, keep, processes
-        if processes.first:
-            folder.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(folder)
+    folder: Path
+    keep: int
+    processes: Processes
 
     def save(self, step: int, weights: Weights, facts: Mapping[str, Any]) -> None:
         """Write a checkpoint, point to it, and only then delete the oldest. `load` returns `facts` (JSON)."""
@@ -131,6 +130,8 @@ class Checkpoints:
 
     def load(self, weights: Weights) -> tuple[int, dict[str, Any]] | None:
         """Fill `weights` from the latest checkpoint; returns its step and facts, or None if there is no checkpoint."""
+        if self.processes.first:
+            remove_leftovers(self.folder)
         path = self.processes.decide(lambda: latest(self.folder))
         if path is None:
             return None

@@ -209,14 +209,14 @@ class TrainConfig:
     nonfinite_limit: int = 10
     """With nonfinite=skip: how many updates may be skipped before the run stops."""
     data: DataConfig
-    backbone: BackboneConfig = field(default_factory=BackboneConfig)
-    detect: DetectConfig = field(default_factory=DetectConfig)
-    segment: SegmentConfig = field(default_factory=SegmentConfig)
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    eval: EvalConfig = field(default_factory=EvalConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    backbone: BackboneConfig = BackboneConfig()
+    detect: DetectConfig = DetectConfig()
+    segment: SegmentConfig = SegmentConfig()
+    augment: AugmentConfig = AugmentConfig()
+    optim: OptimConfig = OptimConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    eval: EvalConfig = EvalConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
 
     def __post_init__(self) -> None:
         if (self.iters is None) == (self.epochs is None):
@@ -231,10 +231,9 @@ class TrainConfig:
             raise UsageError(f"freeze={self.freeze} would keep random weights; give weights to start from.")
         if self.seed >= 1 << 64:
             raise UsageError(f"seed is {self.seed}, but must fit into 64 bits.")
-        if not 0 <= self.drop_path < 1:
-            raise UsageError(f"drop_path is {self.drop_path}, but must be at least 0 and below 1.")
-        if not 0 <= self.smoothing < 1:
-            raise UsageError(f"smoothing is {self.smoothing}, but must be at least 0 and below 1.")
+        for key in ("drop_path", "smoothing"):
+            if not 0 <= getattr(self, key) < 1:
+                raise UsageError(f"{key} is {getattr(self, key)}, but must be at least 0 and below 1.")
         if self.task == "segmentation" and self.parallel == "fsdp":
             raise UsageError("Segmentation evaluates images of different sizes one by one, which needs a whole model: "
                              "use parallel=ddp instead of parallel=fsdp.")

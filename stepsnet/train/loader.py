@@ -5,16 +5,16 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import signal
-import warnings
 from collections.abc import Iterator
 from functools import cache
+from itertools import count
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
-from stepsnet.data import mix
+from stepsnet.data.config import mix
 from stepsnet.errors import UsageError
-from stepsnet.optional import require
 from stepsnet.tasks.base import Batch, MapDataset, SampleKey, Task
 from stepsnet.train.distributed import Processes
 
@@ -24,7 +24,7 @@ _ORDER = 0x0DE5  # keeps the order of samples apart from other uses of the seed
 class BatchKeys:
     """The sample keys of this process's share of every batch, endlessly: a new order each epoch, whole batches only.
 
-    Batch k depends on (seed, k) only, and k is the whole state.
+    Batch k depends on (seed, k) only. So a run that continues after k steps starts with batch k: `keys.start = k`.
     """
 
     def __init__(self, samples: int, batch_size: int, seed: int, processes: Processes) -> None:
@@ -35,7 +35,7 @@ class BatchKeys:
         self.samples, self.batch_size, self.seed = samples, batch_size, seed
         share = batch_size // processes.world
         self._mine = slice(processes.rank * share, (processes.rank + 1) * share)
-        self.next_batch = 0
+        self.start = 0
 
     @property
     def batches_per_epoch(self) -> int:
@@ -43,53 +43,39 @@ class BatchKeys:
 
     def __iter__(self) -> Iterator[list[SampleKey]]:
         ordered_epoch, order = -1, torch.empty(0, dtype=torch.int64)
-        while True:
-            epoch, number = divmod(self.next_batch, self.batches_per_epoch)
+        for batch in count(self.start):
+            epoch, number = divmod(batch, self.batches_per_epoch)
             if epoch != ordered_epoch:
                 generator = torch.Generator().manual_seed(mix(self.seed, _ORDER, epoch))
                 ordered_epoch, order = epoch, torch.randperm(self.samples, generator=generator)
             indices = order[number * self.batch_size : (number + 1) * self.batch_size][self._mine]
-            self.next_batch += 1
             yield [(epoch, index) for index in indices.tolist()]
-
-    def state_dict(self) -> dict[str, int]:
-        return {"next_batch": self.next_batch}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.next_batch = state["next_batch"]
 
 
 class TrainingBatches:
-    """The training batches of this process, loaded by torchdata's stateful loader."""
+    """The training batches of this process, from `keys.start` on."""
 
     def __init__(self, task: Task, keys: BatchKeys, workers: int) -> None:
-        self.keys, self.workers = keys, workers
-        self._loader = _stateful_loader(task.train, task, keys, workers)
+        self._loader = _make_loader(task.train, task, keys, workers)
         self._iterator: Iterator[Batch] | None = None
+        self._first: list[Batch] = []
+
+    def start(self) -> None:
+        """Start the workers and wait for the first batch. The workers go on loading."""
+        self._iterator = iter(self._loader)
+        self._first = [next(self)]
 
     def __next__(self) -> Batch:
-        if self._iterator is None:
-            self._iterator = iter(self._loader)
+        assert self._iterator is not None, "start() comes first"
         try:
-            return next(self._iterator)
+            return self._first.pop() if self._first else next(self._iterator)
         except UsageError as error:  # from a worker, wrapped in its traceback
             raise UsageError(str(error).splitlines()[-1].removeprefix("stepsnet.errors.UsageError: ")) from error
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position after the delivered batches, without those that workers have loaded ahead."""
-        return {"workers": self.workers, "loader": self._loader.state_dict()}
-
-    def resume(self, step: int, state: dict[str, Any]) -> None:
-        """Continue after `step` batches. The state of the loader is valid only for the same number of workers."""
-        if state["workers"] == self.workers:
-            self._loader.load_state_dict(state["loader"])
-        else:
-            self.keys.next_batch = step
 
     def close(self) -> None:
         """Stop the workers."""
         _stop_workers(self._iterator)
-        self._iterator = self._loader._iterator = None
+        self._iterator = None
 
 
 class ValidationBatches:
@@ -105,7 +91,7 @@ class ValidationBatches:
         mine = [range(total)[start + processes.rank * share :][:share] for start in starts]
         keys = [[(0, index) for index in indices] or [(0, 0)] for indices in mine]
         self.counts = [len(indices) > 0 for indices in mine]
-        self._loader = _stateful_loader(task.valid, task, keys, workers)
+        self._loader = _make_loader(task.valid, task, keys, workers)
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -119,21 +105,18 @@ class ValidationBatches:
             _stop_workers(iterator)
 
 
-def _stateful_loader(dataset: MapDataset, task: Task, keys: Any, workers: int) -> Any:
-    library = require("torchdata.stateful_dataloader", extra="train")
+def _make_loader(dataset: MapDataset, task: Task, keys: Any, workers: int) -> DataLoader[Any]:
     if workers:
         _kill_workers_at_exit()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="'set_vital' is deprecated")  # torchdata 0.11 still calls it
-        return library.StatefulDataLoader(
-            dataset,
-            batch_sampler=keys,
-            collate_fn=task.collate,
-            num_workers=workers,
-            worker_init_fn=_ignore_signals,
-            generator=torch.Generator(),  # otherwise creating an iterator would draw from dropout's generator
-            pin_memory=torch.cuda.is_available(),
-        )
+    return DataLoader(
+        dataset,  # type: ignore[arg-type]  # it has what torch's Dataset has
+        batch_sampler=keys,
+        collate_fn=task.collate,
+        num_workers=workers,
+        worker_init_fn=_ignore_signals,
+        generator=torch.Generator(),  # otherwise creating an iterator would draw from dropout's generator
+        pin_memory=torch.cuda.is_available(),
+    )
 
 
 def _ignore_signals(_worker: int) -> None:

@@ -1,48 +1,16 @@
-"""Optimisers, parameter groups, the learning-rate schedule and the average of the weights."""
+"""The learning rate over the steps, and the average of the weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from stepsnet.train.config import OptimConfig, ScheduleConfig
+from stepsnet.train.config import ScheduleConfig
 from stepsnet.train.distributed import local
-
-
-def parameter_groups(
-    model: nn.Module,
-    weight_decay: float,
-    *,
-    undecayed: Collection[str] = (),
-    layer_decay: float = 1.0,
-    layers: Mapping[str, int] | None = None,
-) -> list[dict[str, Any]]:
-    """One group for each pair of weight decay and relative learning rate ("lr_share") that occurs.
-
-    Vectors (biases, norms, scales) and the parameters in `undecayed` have no weight decay. With `layers` (0: the stem,
-    the largest number: the head), the learning rate k layers below the head is multiplied by `layer_decay` ** k.
-    """
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    last = max(layers.values()) if layers else 0
-    for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        decay = 0.0 if parameter.ndim <= 1 or name in undecayed or name.endswith(".bias") else weight_decay
-        share = layer_decay ** (last - layers[name]) if layers else 1.0
-        groups.setdefault((decay, share), []).append(parameter)
-    return [{"params": members, "weight_decay": decay, "lr_share": share} for (decay, share), members in groups.items()]
-
-
-def make_optimizer(config: OptimConfig, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
-    """AdamW or SGD, with one call per group (torch's fused SGD does not support sharded tensors)."""
-    if config.name == "adamw":
-        return torch.optim.AdamW(groups, lr=lr, betas=config.betas, eps=config.eps, fused=True)
-    return torch.optim.SGD(groups, lr=lr, momentum=config.momentum, nesterov=config.nesterov, foreach=True)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:

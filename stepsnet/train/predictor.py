@@ -14,8 +14,7 @@ from stepsnet.data.config import AugmentConfig
 from stepsnet.data.dense.coco import Objects, ObjectSplit, encode_mask
 from stepsnet.data.dense.masks import MaskedImages, MaskSplit
 from stepsnet.data.dense.objects import choose_view, to_input
-from stepsnet.data.images.datasets import FileSource
-from stepsnet.data.images.transforms import FullTransform
+from stepsnet.data.images.datasets import FileSource, FullTransform
 from stepsnet.errors import UsageError
 from stepsnet.files import read_json
 from stepsnet.models import load_model, load_weights

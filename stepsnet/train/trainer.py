@@ -14,18 +14,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stepsnet.data import mix
+from stepsnet.data.config import mix
 from stepsnet.errors import RunFailed, UsageError
 from stepsnet.files import explain_full_disk, finite, write_json
-from stepsnet.models import compile_blocks, frozen_modules, layer_ids, save_model
+from stepsnet.models import compile_blocks, frozen_modules, save_model
 from stepsnet.runs import folder as runs
 from stepsnet.tasks.base import Batch, Task, TaskWithFiles
-from stepsnet.train.build import model_of, task_of
+from stepsnet.train.build import model_of, optimizer_of, task_of
 from stepsnet.train.callbacks import AnyCallback
 from stepsnet.train.checkpoint import Checkpoints, Weights, latest
 from stepsnet.train.config import MACHINE_KEYS, TrainConfig, customise_resumed, read_config
 from stepsnet.train.distributed import (
     Processes,
+    StopRequest,
     full,
     gradient_norm,
     join_processes,
@@ -33,12 +34,12 @@ from stepsnet.train.distributed import (
     model_tensors,
     restarted,
     spread,
+    stop_on_signals,
     sync_gradients,
 )  # fmt: skip
 from stepsnet.train.evaluate import evaluate
 from stepsnet.train.loader import BatchKeys, TrainingBatches, ValidationBatches
-from stepsnet.train.optim import WeightAverage, lr_share, make_optimizer, parameter_groups, set_lr
-from stepsnet.train.signals import StopRequest, stop_on_signals
+from stepsnet.train.optim import WeightAverage, lr_share, set_lr
 from stepsnet.train.typed import to_dict
 
 
@@ -118,8 +119,8 @@ class Trainer:
         share, workers = config.batch_size // self.processes.world, config.workers
         if config.accumulate > share:
             raise UsageError(f"accumulate={config.accumulate} is more than the {share} samples of a batch per process.")
-        keys = BatchKeys(len(self.task.train), config.batch_size, config.seed, self.processes)
-        self.steps_per_epoch = keys.batches_per_epoch
+        self.keys = BatchKeys(len(self.task.train), config.batch_size, config.seed, self.processes)
+        self.steps_per_epoch = self.keys.batches_per_epoch
         self.total_steps = config.total_steps(self.steps_per_epoch)
         self.model, self.forward = spread(
             lambda device: model_of(config, self.task, device, pretrained=pretrained), self.processes, seed=config.seed
@@ -127,11 +128,11 @@ class Trainer:
         self.frozen = frozen_modules(self.model) if config.freeze else []
         if config.compile:
             compile_blocks(self.model, backend=config.compile_backend)
-        self.optimizer = self._make_optimizer()
+        self.optimizer = optimizer_of(config, self.model)
         tensors = model_tensors(self.model)
         self.ema = WeightAverage(tensors, config.optim.ema) if config.optim.ema else None
         self.weights = Weights(tensors, self.ema.tensors if self.ema else {}, self.optimizer)
-        self.batches = TrainingBatches(self.task, keys, workers)
+        self.batches = TrainingBatches(self.task, self.keys, workers)
         self.validation = ValidationBatches(self.task, config.eval_batch_size, workers, self.processes)
         self.callbacks = list(callbacks) if self.processes.first else []
         self.through: Callable[[ValidationBatches], Iterable[tuple[Batch, bool]]] = iter
@@ -140,28 +141,23 @@ class Trainer:
         self.stop = StopRequest()
         self._lines: dict[str, runs.StepLines] = {}
 
-    def _make_optimizer(self) -> torch.optim.Optimizer:
-        config = self.config.optim
-        layers = layer_ids(self.model) if config.layer_decay < 1 else None
-        undecayed = self.model.no_weight_decay()
-        groups = parameter_groups(
-            self.model, config.weight_decay, undecayed=undecayed, layer_decay=config.layer_decay, layers=layers
-        )
-        return make_optimizer(config, groups, self.config.peak_lr)
-
     def fit(self, folder: Path | None = None) -> TrainResult:
         """Train in `folder` from its latest checkpoint on. Without `folder`: in a new one, `config.out`."""
         decide = self.processes.decide
         self.out = decide(lambda: folder or _folder_for(self.config))
         with ExitStack() as stack:
             decide(lambda: stack.enter_context(runs.only_one_trainer(self.out)))
-            if self.processes.first and not runs.is_run(self.out):
+            new = decide(lambda: not runs.is_run(self.out))
+            if self.processes.first and new:
                 self._create()
             if self.processes.first and self.extended_from is not None:
                 runs.reopen(self.out, to_dict(self.config))
             self.stop = stack.enter_context(stop_on_signals(launched=self.processes.world > 1))
+            self.checkpoints = Checkpoints(self.out / runs.CHECKPOINTS, self.config.checkpoint.keep, self.processes)
+            if not new:
+                self.load()
             stack.callback(self.batches.close)
-            self.load()
+            self.batches.start()  # workers load ahead while the callbacks prepare
             stack.callback(self._close)
             self._start()
             finished = self._loop()
@@ -178,11 +174,10 @@ class Trainer:
 
     def load(self) -> None:
         """Continue from the latest checkpoint, if there is one."""
-        self.checkpoints = Checkpoints(self.out / runs.CHECKPOINTS, self.config.checkpoint.keep, self.processes)
         if (found := self.checkpoints.load(self.weights)) is not None:
             self.step, facts = found
             self.left_out = facts["left_out"]
-            self.batches.resume(self.step, facts["loader"])
+            self.keys.start = self.step
         for line in self.processes.decide(lambda: runs.read_lines(self.out / runs.EVALUATIONS)):
             if line["step"] <= self.step:
                 self.evaluated = line.pop("step")
@@ -340,8 +335,7 @@ class Trainer:
             lines.sync()
         for callback in self.callbacks:
             callback.on_checkpoint(self, self.step)
-        facts = {"left_out": self.left_out, "loader": self.batches.state_dict()}
-        self.checkpoints.save(self.step, self.weights, facts)
+        self.checkpoints.save(self.step, self.weights, {"left_out": self.left_out})
 
     def _finish(self) -> None:
         """Write the final weights and the result, which marks the run as finished."""

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from stepsnet.data.config import AugmentConfig, DataConfig, deit_augment
-from stepsnet.data.images.datasets import ArraySource, FileSource
-from stepsnet.data.images.transforms import FullTransform, ShiftFlip, make_transform
+from stepsnet.data.images.datasets import ArraySource, FileSource, FullTransform, ShiftFlip, make_transform
 
 PHOTO: NDArray[np.uint8] = np.random.default_rng(0).integers(1, 256, (12, 12, 3), dtype=np.uint8)
 SOURCE = ArraySource(PHOTO[None], np.zeros(1, dtype=np.int64))

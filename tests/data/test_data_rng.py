@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from stepsnet.data import mix, torch_seeded
+from stepsnet.data.config import mix, torch_seeded
 
 
 def test_neighbouring_keys_give_uncorrelated_numbers() -> None:

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.data.config import AugmentConfig, DataConfig
-from stepsnet.data.dense.coco import encode_mask
+from stepsnet.data.dense.coco import encode_mask, load_coco
 from stepsnet.dense.config import DetectConfig
-from stepsnet.errors import UsageError
-from stepsnet.tasks import make_task
 from stepsnet.tasks.base import DenseTask, WholeSetTask
 from stepsnet.tasks.detection import Detection
 from tests.dense_models import SIDE, coco_folder, document
@@ -24,9 +22,7 @@ METRICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
 
 def task_of(root: Path, augment: AugmentConfig | None = None, *, masks: bool = True) -> Detection:
     data, detect = DataConfig(kind="coco", root=str(root), img_size=SIDE, max_size=128), DetectConfig(masks=masks)
-    task = make_task("detection", data, augment or AugmentConfig(), seed=0, smoothing=0.0, detect=detect)
-    assert isinstance(task, Detection)
-    return task
+    return Detection(load_coco(data, masks=masks), data, augment or AugmentConfig(), detect, seed=0)
 
 
 @pytest.fixture
@@ -162,8 +158,3 @@ def test_describe_counts_images_objects_and_corrections(task: Detection) -> None
     assert (facts["train_images"], facts["valid_images"], facts["train_objects"], facts["classes"]) == (5, 3, 8, 2)
     assert facts["train_empty"] == 1
     assert task.facts()["category_ids"] == [3, 7]
-
-
-def test_data_of_another_kind_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"data\.kind=digits has no annotated objects"):
-        make_task("detection", DataConfig(kind="digits"), AugmentConfig(), 0, 0.0)

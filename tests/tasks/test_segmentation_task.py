@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.data.config import AugmentConfig, DataConfig
-from stepsnet.data.dense.masks import VOID
-from stepsnet.errors import UsageError
-from stepsnet.tasks import make_task
+from stepsnet.data.dense.masks import VOID, load_mask_folder
+from stepsnet.dense.config import SegmentConfig
 from stepsnet.tasks.base import DenseTask
 from stepsnet.tasks.segmentation import Segmentation
 from tests.dense_models import mask_folder
@@ -24,9 +23,7 @@ def task(tmp_path: Path) -> Segmentation:
         kind="mask_folder", root=str(mask_folder(tmp_path)), img_size=32, max_size=64,
         mask_values=[2, 1], void_values=[3], class_names=["background", "tall"],
     )  # fmt: skip
-    made = make_task("segmentation", values, AugmentConfig(scale=(0.5, 1.5)), seed=0, smoothing=0.0)
-    assert isinstance(made, Segmentation)
-    return made
+    return Segmentation(load_mask_folder(values), values, AugmentConfig(scale=(0.5, 1.5)), SegmentConfig(), seed=0)
 
 
 class Bright(nn.Module):
@@ -91,8 +88,3 @@ def test_predicting_one_of_two_classes_has_a_mean_accuracy_of_one_half(task: Seg
 
 def test_an_empty_batch_has_a_loss(task: Segmentation) -> None:
     assert task.loss(Bright(), task.collate([None])).item() == 0.0
-
-
-def test_data_of_another_kind_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"data\.kind=digits has no segmentation masks"):
-        make_task("segmentation", DataConfig(kind="digits"), AugmentConfig(), 0, 0.0)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from stepsnet.data.config import AugmentConfig, DataConfig
+from stepsnet.data.images.readers import load_images
 from stepsnet.errors import UsageError
-from stepsnet.tasks import make_task
+from stepsnet.tasks.classification import Classification
 from stepsnet.train.distributed import Processes
 from stepsnet.train.loader import BatchKeys, TrainingBatches, ValidationBatches
 from tests.train.synthetic import NoisyTask
@@ -37,7 +38,7 @@ def test_epochs_have_no_duplicates_and_different_orders() -> None:
 
 def test_any_batch_can_be_the_first() -> None:
     keys = BatchKeys(23, 6, 5, ALONE)
-    keys.load_state_dict({"next_batch": 7})
+    keys.start = 7
     assert list(islice(keys, 3)) == list(islice(BatchKeys(23, 6, 5, ALONE), 10))[7:]
 
 
@@ -48,21 +49,15 @@ def test_impossible_batch_sizes_are_errors() -> None:
         BatchKeys(20, 5, 0, two(0))
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 0), (2, 2), (2, 0), (0, 2)])
-def test_the_loader_continues_where_it_stopped(before: int, after: int) -> None:
-    task = NoisyTask(samples=40)
-
-    def supply(workers: int) -> TrainingBatches:
-        return TrainingBatches(task, BatchKeys(40, 8, 1, ALONE), workers)
-
-    expected = [next(whole)["ids"].tolist() for whole in [supply(0)] for _ in range(9)]
-    first, second = supply(before), supply(after)
-    for _ in range(6):
-        next(first)
-    second.resume(6, first.state_dict())
-    assert [next(second)["ids"].tolist() for _ in range(3)] == expected[6:]
-    first.close()
-    second.close()
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_loader_starts_at_any_batch(workers: int) -> None:
+    keys = BatchKeys(40, 8, 1, ALONE)
+    expected = [[index for _, index in batch] for batch in islice(keys, 9)]
+    keys.start = 6
+    batches = TrainingBatches(NoisyTask(samples=40), keys, workers)
+    batches.start()
+    assert [next(batches)["ids"].tolist() for _ in range(3)] == expected[6:]
+    batches.close()
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
@@ -85,9 +80,9 @@ def test_strict_reports_an_unreadable_image_of_a_worker_in_one_sentence(tmp_path
         image.new("RGB", (8, 8)).save(folder / f"{number}.png")
     (tmp_path / "train" / "a" / "0.png").write_bytes(b"not an image")
     data = DataConfig(kind="image_folder", root=str(tmp_path / "train"), img_size=8, strict=True, valid_fraction=0.25)
-    task = make_task("classification", data, AugmentConfig(), 0, 0.0)
+    task = Classification(load_images(data), data, AugmentConfig(), seed=0, smoothing=0.0)
     batches = TrainingBatches(task, BatchKeys(len(task.train), len(task.train), 0, ALONE), workers=1)
     with pytest.raises(UsageError, match=r"0\.png") as caught:
-        next(batches)
+        batches.start()
     batches.close()
     assert "\n" not in str(caught.value)

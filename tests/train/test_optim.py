@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from stepsnet.data.config import DataConfig
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model, layer_ids
 from stepsnet.models.model import Model
-from stepsnet.train.config import OptimConfig, ScheduleConfig
+from stepsnet.train.build import optimizer_of, parameter_groups
+from stepsnet.train.config import OptimConfig, ScheduleConfig, TrainConfig
 from stepsnet.train.distributed import model_tensors
-from stepsnet.train.optim import WeightAverage, lr_share, make_optimizer, parameter_groups, set_lr
+from stepsnet.train.optim import WeightAverage, lr_share, set_lr
 
 
 def group_of(groups: list[dict[str, object]], parameter: nn.Parameter) -> dict[str, object]:
@@ -46,13 +48,14 @@ def test_frozen_parameters_are_in_no_group() -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)])
 def test_groups_get_their_share_of_the_learning_rate(name: str, kind: type) -> None:
-    groups = [
-        {"params": [nn.Parameter(torch.zeros(2))], "weight_decay": 0.0, "lr_share": share} for share in (1.0, 0.25)
-    ]
-    optimizer = make_optimizer(OptimConfig(name=name), groups, 0.0)  # type: ignore[arg-type]
+    model, optim = create_model("test_deit"), OptimConfig(name=name, layer_decay=0.5)  # type: ignore[arg-type]
+    assert isinstance(model, Model)
+    data = DataConfig(kind="digits")
+    config = TrainConfig(task="classification", model="", iters=1, batch_size=1, lr=0.1, data=data, optim=optim)
+    optimizer = optimizer_of(config, model)
     set_lr(optimizer, 0.4)
     assert isinstance(optimizer, kind)
-    assert [group["lr"] for group in optimizer.param_groups] == [0.4, 0.1]
+    assert {group["lr"] for group in optimizer.param_groups} == {0.4 * 0.5**layer for layer in range(6)}
 
 
 def test_cosine_rises_to_the_peak_and_falls_to_the_end() -> None:

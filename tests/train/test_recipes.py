@@ -13,7 +13,7 @@ from stepsnet.cost import Cost
 from stepsnet.data.config import IMAGE_KINDS, deit_augment
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model, list_models
-from stepsnet.tasks import make_task
+from stepsnet.train.build import task_of
 from stepsnet.train.config import TrainConfig, customise
 from stepsnet.train.recipes import RECIPES, explain, get_recipe
 
@@ -65,7 +65,7 @@ def test_imagenet_is_trained_as_the_paper_says(name: str) -> None:
 @pytest.mark.parametrize("model", [name for name in list_models("test_*") if "transformer" not in name])
 def test_digits_feed_every_family(model: str) -> None:
     config = get_recipe("digits")
-    task = make_task(config.task, config.data, config.augment, seed=0, smoothing=config.smoothing)
+    task = task_of(config)
     network = create_model(model, **task.model_kwargs())
     assert isinstance(network, torch.nn.Module)
     batch = task.collate([task.train[0, index] for index in range(4)])
@@ -76,7 +76,7 @@ def test_digits_feed_every_family(model: str) -> None:
 @pytest.mark.parametrize("model", [name for name in list_models("test_*") if "transformer" in name])
 def test_text_feeds_the_language_models(model: str) -> None:
     config = get_recipe("python_docs")
-    task = make_task(config.task, config.data, config.augment, seed=0, smoothing=0.0)
+    task = task_of(config)
     network = create_model(model, **task.model_kwargs())
     batch = task.collate([task.valid[0, index] for index in range(2)])
     assert 4.0 < task.loss(network, batch).item() < 8.0

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.runs.folder import METRICS, read_lines
-from stepsnet.train import signals
+from stepsnet.train import distributed
 from stepsnet.train.checkpoint import latest
-from stepsnet.train.signals import stop_on_signals
+from stepsnet.train.distributed import stop_on_signals
 from stepsnet.train.trainer import train
 from tests.train.synthetic import NoisyTask, fingerprint, free_port, in_processes, small_config
 
@@ -105,7 +105,7 @@ def test_one_keystroke_that_arrives_twice_counts_once() -> None:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
             assert request.signal == signal.SIGINT
-            time.sleep(signals.SAME_KEYSTROKE_SECONDS + 0.2)
+            time.sleep(distributed.SAME_KEYSTROKE_SECONDS + 0.2)
             os.kill(os.getpid(), signal.SIGINT)
         sys.exit("still here after the second keystroke")
 
@@ -113,7 +113,7 @@ def test_one_keystroke_that_arrives_twice_counts_once() -> None:
 
 
 def test_a_process_stuck_in_torch_after_sigterm_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(distributed, "GRACE_SECONDS", 0.5)
 
     def work() -> None:
         with stop_on_signals(launched=True):

@@ -20,8 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stepsnet.data import mix
-from stepsnet.data.config import AugmentConfig, DataConfig
+from stepsnet.data.config import AugmentConfig, DataConfig, mix
 from stepsnet.data.dense.objects import View, apply_view, fitted, to_input, uniform
 from stepsnet.data.images.datasets import FileSource, SkippingReader
 from stepsnet.data.images.readers import IMAGE_SUFFIXES

@@ -14,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stepsnet.data import mix
-from stepsnet.data.config import AugmentConfig
+from stepsnet.data.config import AugmentConfig, mix
 from stepsnet.data.dense.coco import AnnotatedImage, ObjectSplit, decode_mask
 from stepsnet.data.images.datasets import IMAGENET_MEAN, IMAGENET_STD, SkippingReader
 from stepsnet.errors import UsageError

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsnet.data import mix
-from stepsnet.data.config import DataConfig
+from stepsnet.data.config import DataConfig, mix
 from stepsnet.data.text.vocabulary import ByteVocabulary, Vocabulary
 from stepsnet.errors import UsageError
 

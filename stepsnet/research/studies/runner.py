@@ -24,7 +24,7 @@ from stepsnet.research.studies.study import Arm, Cell, Size, Study
 from stepsnet.runs.folder import METRICS, is_run, last_line
 from stepsnet.train.build import task_of
 from stepsnet.train.config import read_config
-from stepsnet.train.signals import stop_on_signals
+from stepsnet.train.distributed import stop_on_signals
 from stepsnet.train.typed import flat, to_dict
 
 POLL_SECONDS = 0.25

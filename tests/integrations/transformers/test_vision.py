@@ -23,7 +23,7 @@ from transformers import (
     pipeline,
 )
 
-from stepsnet.data.images.transforms import FullTransform
+from stepsnet.data.images.datasets import FullTransform
 from stepsnet.errors import UsageError
 from stepsnet.integrations.transformers.auto import FAMILIES
 from stepsnet.models import VisionModel, create_model, save_model

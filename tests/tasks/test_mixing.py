@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from stepsnet.data.config import AugmentConfig
-from stepsnet.data.images.transforms import BatchMixer
+from stepsnet.tasks.classification import BatchMixer
 
 SIZE, CLASSES = 16, 6
 # Image i has the constant value i and class i, so that pixels tell their image.
