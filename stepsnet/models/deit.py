@@ -15,7 +15,7 @@ from stepsnet.blocks.residual import Place
 from stepsnet.macro import Stack, StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, head_rule, image_sides, multiple_of
 from stepsnet.models.registry import register
-from stepsnet.models.vision import FeatureInfo, VisionModel
+from stepsnet.models.vision import FeatureInfo, VisionModel, take_stem
 
 HEAD_DIM = 64
 round_width = multiple_of(2)
@@ -108,12 +108,12 @@ class DeiT(VisionModel):
     def intermediates(
         self, x: Tensor, indices: Sequence[int], *, norm: bool = False, stop_early: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
-        x = self.patch_embed(x)
+        x, stem = take_stem(self.patch_embed(x), indices)
         B, height, width, _ = x.shape
         x = torch.cat((self.cls_token.expand(B, -1, -1), x.flatten(1, 2)), dim=1) + self.positions((height, width))
         x, states = self.net.walk(x, after=indices, stop_early=stop_early) if indices else (self.net(x), [])
         maps = [(self.norm(state) if norm else state)[:, 1:] for state in states]
-        return self.norm(x), [tokens.transpose(1, 2).reshape(B, -1, height, width) for tokens in maps]
+        return self.norm(x), stem + [tokens.transpose(1, 2).reshape(B, -1, height, width) for tokens in maps]
 
     def set_input_size(self, img_size: int | tuple[int, int]) -> None:
         height, width = image_sides(img_size, self.patch_embed.patch)

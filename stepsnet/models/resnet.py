@@ -14,7 +14,7 @@ from stepsnet.blocks.residual import DropPath, Place
 from stepsnet.macro import StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, image_sides
 from stepsnet.models.registry import register
-from stepsnet.models.vision import FeatureInfo, VisionModel
+from stepsnet.models.vision import STEM, FeatureInfo, VisionModel
 
 Branch = type[BasicBranch] | type[BottleneckBranch]
 
@@ -138,7 +138,9 @@ class ResNet(VisionModel):
             x = layer(x)
         maps = [x] if 0 in indices else []
         x = pool(x)
-        for index, stage in enumerate(list(self.stages)[: max(indices) if stop_early else None], start=1):
+        if STEM in indices:
+            maps.append(x)
+        for index, stage in enumerate(list(self.stages)[: max(0, *indices) if stop_early else None], start=1):
             x = stage(x)
             if index in indices:
                 maps.append(x)

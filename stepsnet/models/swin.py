@@ -18,7 +18,7 @@ from stepsnet.blocks.window import WindowAttention
 from stepsnet.macro import StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, head_rule, image_sides
 from stepsnet.models.registry import register
-from stepsnet.models.vision import FeatureInfo, VisionModel
+from stepsnet.models.vision import FeatureInfo, VisionModel, take_stem
 
 HEAD_DIM = 32
 # 17 heads would be nearer to 32 channels each, but Table 14 prints 16.
@@ -116,8 +116,7 @@ class Swin(VisionModel):
             # Code for one image size and any batch. Windows over sizes that are symbols take minutes to compile.
             for side in x.shape[2:]:
                 index(side)
-        x = self.patch_embed(x)
-        maps = []
+        x, maps = take_stem(self.patch_embed(x), indices)
         stages = list(self.stages)[: max(indices) + 1 if stop_early else None]
         for number, stage in enumerate(stages):
             x = stage(x)

@@ -27,6 +27,18 @@ FORMATS: dict[str, Callable[[Tensor], Tensor]] = {
 """From a map (B, C, H, W) to timm's `output_fmt`."""
 
 
+STEM = -1
+"""The position of the map before the first block, which is in no `feature_info`; for `intermediates`."""
+
+
+def take_stem(x: Tensor, indices: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+    """`x` (B, H, W, C), and its map if `indices` has STEM. What is computed from `x` then depends on that map."""
+    if STEM not in indices:
+        return x, []
+    stem = x.movedim(-1, 1)
+    return stem.movedim(1, -1), [stem]
+
+
 class FeatureInfo(list[dict[str, Any]]):
     """One dict per feature map, as in timm: `module`, `num_chs`, `reduction` (its stride in pixels) and `index`."""
 
@@ -77,8 +89,8 @@ class VisionModel(Model):
     ) -> tuple[Tensor, list[Tensor]]:
         """The last map after its norm, and the maps of `feature_info` at `indices` as (B, C, H, W).
 
-        With `norm`, maps that the last norm fits are normalised. With `stop_early`, the last of `indices` is the last
-        map.
+        STEM among the `indices` is the map before the first block. With `norm`, maps that the last norm fits are
+        normalised. With `stop_early`, the last of `indices` is the last map.
         """
 
     @abstractmethod

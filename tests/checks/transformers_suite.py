@@ -20,6 +20,11 @@ from transformers.models.auto import modeling_auto
 from stepsnet import transformers as steps
 from stepsnet.integrations.transformers.auto import FAMILIES
 
+# Tests of 5.16 know this function by its former name. Only tests of tensor parallelism, which we do not have, call it.
+parallel: Any = importlib.import_module("transformers.distributed.tensor_parallel")
+if hasattr(parallel, "_get_parameter_plan"):
+    vars(parallel)["_get_parameter_tp_plan"] = parallel._get_parameter_plan
+
 common: Any = importlib.import_module("tests.test_modeling_common")
 backbones: Any = importlib.import_module("tests.test_backbone_common")
 
@@ -67,15 +72,15 @@ class LanguageTest(common.ModelTesterMixin, common.GenerationTesterMixin):  # ty
 
 
 class OneStepTest(LanguageTest, unittest.TestCase):
-    options = {"plan": "32x4"}  # noqa: RUF012
+    options = {"plan": "32x2"}  # noqa: RUF012
 
 
 class SteppedTest(LanguageTest, unittest.TestCase):
-    options = {"plan": "16x2, 24x1, 32x1"}  # noqa: RUF012
+    options = {"plan": "16x1, 32x1"}  # noqa: RUF012
 
 
 class UniformTest(LanguageTest, unittest.TestCase):
-    options = {"plan": "16x2, 24x1, 32x1", "heads": "uniform", "head_dim": 16}  # noqa: RUF012
+    options = {"plan": "16x1, 32x1", "heads": "uniform", "head_dim": 16}  # noqa: RUF012
 
 
 class VisionTester:

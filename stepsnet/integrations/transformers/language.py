@@ -73,7 +73,9 @@ class StepsTransformerConfig(NativeConfig, PreTrainedConfig):
             raise UsageError(f"the plan '{plan}' ends at width {plan.width}, but hidden_size is {self.hidden_size}.")
         self.num_hidden_layers = plan.blocks
         shapes = head_shapes(plan, self.head_dim, self.heads)
-        (self.num_attention_heads, _) = shapes[max(shapes)]
+        self.num_attention_heads, size = shapes[max(shapes)]
+        if len(set(shapes.values())) == 1:
+            self.head_dim = size  # tools of the library do not read the heads of one-step models from elsewhere
         others["per_layer_config"] = self._heads_of_blocks(plan, shapes)
         super().__post_init__(**others)  # type: ignore[no-untyped-call]
         # Tools may read the last step's heads as the model's.

@@ -22,7 +22,7 @@ from stepsnet.blocks.layers import linear
 from stepsnet.integrations.transformers.native import NativeConfig, PortableModel
 from stepsnet.macro import StepPlan
 from stepsnet.models.design import Design
-from stepsnet.models.vision import VisionModel
+from stepsnet.models.vision import STEM, VisionModel
 
 
 class StepsVisionConfig(NativeConfig, BackboneConfigMixin, PreTrainedConfig):
@@ -48,11 +48,13 @@ class StepsVisionConfig(NativeConfig, BackboneConfigMixin, PreTrainedConfig):
     global_pool: str = "avg"
 
     def __post_init__(self, **others: Any) -> None:
-        for derived in ("stage_names", "num_hidden_layers", "hidden_size"):
+        for derived in ("stage_names", "num_hidden_layers", "hidden_size", "depths"):
             others.pop(derived, None)
         plans = self.plans()
         self.num_hidden_layers = sum(plan.blocks for plan in plans)
         self.hidden_size = plans[-1].width * (4 if getattr(self, "bottleneck", False) else 1)
+        if not self.maps_of_blocks:
+            self.depths = [plan.blocks for plan in plans]  # the library takes one map per entry, or else per block
         maps = self.num_hidden_layers if self.maps_of_blocks else len(plans)
         self.stage_names = ["stem", *(f"stage{number}" for number in range(1, maps + 1))]
         self.set_output_features_output_indices(others.pop("out_features", None), others.pop("out_indices", None))
@@ -107,16 +109,10 @@ class StepsVisionPreTrainedModel(PortableModel, PreTrainedModel):
             network.reset_layer(module)
 
 
-def stem_of(network: VisionModel, pixel_values: Tensor) -> Tensor:
-    """The map (B, C, H, W) before the first block. It is computed again, because few callers need it."""
-    if isinstance(patch_embed := getattr(network, "patch_embed", None), nn.Module):
-        return patch_embed(pixel_values).movedim(-1, 1)
-    return network.get_submodule("stem")(pixel_values)
-
-
-def stages_of(network: VisionModel) -> list[int]:
-    """Positions in `feature_info` of the maps "stage1", "stage2" …"""
-    return [index for index, info in enumerate(network.feature_info) if not info["module"].startswith("stem")]
+def maps_of(network: VisionModel) -> list[int]:
+    """What the maps "stem", "stage1", "stage2" … are in `network.intermediates`."""
+    stages = [index for index, info in enumerate(network.feature_info) if not info["module"].startswith("stem")]
+    return [STEM, *stages]
 
 
 class StepsVisionModel(StepsVisionPreTrainedModel):
@@ -135,13 +131,12 @@ class StepsVisionModel(StepsVisionPreTrainedModel):
             raise ValueError("You have to specify pixel_values")
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         if wants_states:
-            last, maps = self.network.intermediates(pixel_values, stages_of(self.network))
-            states = (stem_of(self.network, pixel_values), *maps)
+            last, states = self.network.intermediates(pixel_values, maps_of(self.network))
         else:
-            last, states = self.network.forward_features(pixel_values), None
+            last, states = self.network.forward_features(pixel_values), []
         pooled = self.network.forward_head(last, pre_logits=True)
         output = BaseModelOutputWithPoolingAndNoAttention(
-            last_hidden_state=last, pooler_output=pooled, hidden_states=states,  # type: ignore[arg-type]  # the library declares FloatTensor
+            last_hidden_state=last, pooler_output=pooled, hidden_states=tuple(states) if wants_states else None,  # type: ignore[arg-type]  # the library declares FloatTensor
         )  # fmt: skip
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 
@@ -178,9 +173,11 @@ class StepsVisionBackbone(BackboneMixin, StepsVisionPreTrainedModel):
         super().__init__(config)
         self.network = config.build()
         stem = next(module for module in self.network.modules() if isinstance(module, nn.Conv2d))
-        self.stages = stages_of(self.network)
-        self.num_features = [stem.out_channels, *(self.network.feature_info[index]["num_chs"] for index in self.stages)]
-        self.network.prune_intermediate_layers([self.stages[max(self.positions()[-1] - 1, 0)]], prune_norm=True)
+        self.maps = maps_of(self.network)
+        self.num_features = [
+            stem.out_channels, *(self.network.feature_info[index]["num_chs"] for index in self.maps[1:])
+        ]  # fmt: skip
+        self.network.prune_intermediate_layers([self.maps[max(self.positions()[-1], 1)]], prune_norm=True)
         self.post_init()  # type: ignore[no-untyped-call]
 
     def positions(self) -> list[int]:
@@ -194,10 +191,7 @@ class StepsVisionBackbone(BackboneMixin, StepsVisionPreTrainedModel):
         positions = self.positions()
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         computed = list(range(positions[-1] + 1)) if wants_states else positions
-        stages = [self.stages[position - 1] for position in computed if position]
-        _, maps = self.network.intermediates(pixel_values, stages)
-        if 0 in computed:
-            maps = [stem_of(self.network, pixel_values), *maps]
+        _, maps = self.network.intermediates(pixel_values, [self.maps[position] for position in computed])
         chosen: Any = tuple(found for position, found in zip(computed, maps, strict=True) if position in positions)
         states: Any = tuple(maps) if wants_states else None
         output = BackboneOutput(feature_maps=chosen, hidden_states=states)

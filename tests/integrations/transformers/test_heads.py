@@ -7,12 +7,17 @@ from typing import Any, cast
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, StaticCache
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    CompileConfig,
+    StaticCache,
+)
 
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model
 from stepsnet.models.language import Transformer
-from stepsnet.transformers import StepsTransformerConfig
+from stepsnet.transformers import StepsTransformerConfig, StepsTransformerForCausalLM
 from tests.integrations.transformers.common import make_config, make_ids, make_model, write
 
 
@@ -38,6 +43,24 @@ def test_static_caches_have_the_heads_of_each_block() -> None:
     ids = make_ids(length=6)
     found = cast(Any, model)(ids, past_key_values=cache).logits
     torch.testing.assert_close(found, model(ids).logits, rtol=1e-5, atol=1e-5)
+
+
+def test_a_one_step_configuration_names_its_head_dimension() -> None:
+    assert make_config("test_transformer").head_dim == 32
+    assert vars(make_config(plan="16x1, 32x1"))["head_dim"] is None  # the option of the family: own heads per step
+
+
+def test_generation_with_a_static_cache_is_one_graph() -> None:
+    """`_can_compile_fullgraph`: the library may compile `generate` with fullgraph=True. Dynamo alone shows breaks."""
+    assert StepsTransformerForCausalLM._can_compile_fullgraph
+    model, ids = make_model(plan="16x1, 32x1"), make_ids(length=6)
+    expected = write(model, ids)
+    settings = CompileConfig(fullgraph=True, dynamic=False, backend="eager", mode=cast(Any, None))
+    vars(settings)["_compile_all_devices"] = True  # the library compiles on accelerators only, unless told so
+    torch.compiler.reset()
+    found = write(model, ids, cache_implementation="static", compile_config=settings)
+    assert torch.equal(found, expected)
+    assert "_compiled_call" in vars(model)
 
 
 def test_uniform_heads_are_those_of_the_last_step() -> None:

@@ -81,6 +81,16 @@ def test_a_saved_folder_has_the_native_model(name: str, tmp_path: Path) -> None:
 
 
 @every_family
+def test_the_first_hidden_state_has_a_gradient(name: str) -> None:
+    model = AutoModel.from_config(from_stepsnet(make_native(name)).config)
+    found = model(make_images(), output_hidden_states=True)
+    found.hidden_states[0].retain_grad()
+    found.pooler_output.sum().backward()
+    assert found.hidden_states[0].dim() == 4
+    assert found.hidden_states[0].grad is not None
+
+
+@every_family
 def test_new_models_start_as_native_ones(name: str) -> None:
     """Constant tensors are equal (biases, norms, the last gain of a block); large random ones have equal deviations."""
     native = create_model(name)
