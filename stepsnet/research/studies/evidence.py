@@ -30,11 +30,11 @@ CIFAR_EPOCH = 50_000 // 128  # steps
 def books(key: str, steps: int) -> Setting:
     """Byte language models on Gutenberg books."""
     words = (
-        f"iters={steps}", "batch_size=8", f"schedule.warmup_iters={steps // 20}", "data.valid_windows=512",
+        f"iters={steps}", "batch_size=4", f"schedule.warmup_iters={steps // 20}", "data.valid_windows=512",
         "eval.every=1000", "checkpoint.every=250",
     )  # fmt: skip
     return Setting(
-        key, "gutenberg", words, f"Gutenberg books, {steps:,} steps of 8 × 128 bytes",
+        key, "gutenberg", words, f"Gutenberg books, {steps:,} steps of 4 × 128 bytes",
         {"vocab_size": 256, "seq_len": 128}, "bits_per_byte", data="gutenberg", looks=(1, steps // 20, steps),
         look_every=steps // 20,
     )  # fmt: skip
