@@ -126,20 +126,18 @@ def load_run(folder: Path) -> Loaded:
     from stepsnet.integrations.foreign import Loaded
     from stepsnet.models import FeatureBackbone
     from stepsnet.runs import folder as rundir
-    from stepsnet.tasks.base import DenseTask
+    from stepsnet.tasks.base import DenseTask, spread_samples
     from stepsnet.train.checkpoint import latest
     from stepsnet.train.config import read_config
     from stepsnet.train.evaluate import trained_model
 
     config = dataclasses.replace(read_config(folder), parallel="none")
     task, model = trained_model(folder, config)
-    count = min(SAMPLES, len(task.valid))
-    stride = max(1, len(task.valid) // SAMPLES)
-    batch = task.collate([task.valid[0, index] for index in range(0, stride * count, stride)])
+    batch = spread_samples(task, SAMPLES)
     checkpoint = None if rundir.is_finished(folder) else latest(folder / rundir.CHECKPOINTS)
     last = rundir.last_line(folder / rundir.METRICS).get("step", 0)
     step = last if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
-    weights, data = f"trained {step:,} steps", f"{count} validation samples of the run"
+    weights, data = f"trained {step:,} steps", f"{min(SAMPLES, len(task.valid))} validation samples of the run"
     if isinstance(task, DenseTask):
         inside = next(module for module in model.modules() if isinstance(module, FeatureBackbone))
         weights = f"backbone of a run of {task.name}, {weights}"

@@ -97,3 +97,10 @@ class TaskWithFiles(Task, Protocol):
 
     def write_files(self, folder: Path) -> None:
         """Write the files when a run starts or continues."""
+
+
+def spread_samples(task: Task, count: int) -> Batch:
+    """One batch of `count` validation samples, evenly spread; all of them if there are fewer."""
+    stride = max(1, len(task.valid) // count)
+    chosen = range(0, stride * min(count, len(task.valid)), stride)
+    return task.collate([task.valid[0, index] for index in chosen])

@@ -23,6 +23,7 @@ from torch import nn
 from stepsnet.analysis import GammaRecorder, drop_blocks, mask_paths
 from stepsnet.errors import RunFailed, UsageError
 from stepsnet.files import read_json, write_json
+from stepsnet.research.studies.prediction import Examiner
 from stepsnet.research.studies.results import has_null
 from stepsnet.runs.folder import is_being_trained, is_finished, is_run
 from stepsnet.tasks.base import Batch
@@ -54,7 +55,7 @@ def main() -> int:
     fcntl.lockf(own, fcntl.LOCK_EX)  # a second study waits, and finds a finished run
     while is_being_trained(folder):  # by another command
         time.sleep(WAIT_SECONDS)
-    callbacks = [GammaRecorder(every=job["look_every"], always=job["looks"])]
+    callbacks = [GammaRecorder(every=job["look_every"], always=job["looks"]), Examiner(job["looks"][1:2])]
     try:
         if is_run(folder):
             moved = config.data.root and not is_finished(folder)  # a finished run takes no settings
