@@ -22,6 +22,13 @@ hypothesis.settings.register_profile("stepsnet", deadline=None, derandomize=True
 hypothesis.settings.load_profile("stepsnet")
 
 
+def pytest_report_header() -> str:
+    """On which instruction set the suite ran; docs/reference/maintainers.md lists them."""
+    found, threads = torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "none")
+    return f"torch {torch.__version__}, kernels: {found}, oneDNN limit: {limit}, threads: {threads}"
+
+
 @pytest.fixture(autouse=True)
 def _same_random_numbers() -> None:
     random.seed(0)

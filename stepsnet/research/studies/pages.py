@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stepsnet.report.chart import BarChart, Chart, Line, LineChart
 from stepsnet.report.html import collapsed, command, figures, page, paragraph, section, write
 from stepsnet.report.table import Column, Table
+from stepsnet.research.studies.prediction import prediction_table
 from stepsnet.research.studies.results import HOLDS, REFUTED, Outcome, Results, mean_and_error, with_error
 from stepsnet.research.studies.study import Arm, Setting
 from stepsnet.runs.folder import GAMMA, read_lines
@@ -197,7 +198,10 @@ def study_page(place: StudyFiles, results: Results) -> StudyPage:
         registered=registered,
         outcomes=[str(outcome) for outcome in outcomes],
         remarks=[f"Failed: {cell.cell}: {cell.error}" for cell in results.failed()],
-        tables=[*(arm_table(results, setting) for setting in size.settings()), *study.tables(results)],
+        tables=[
+            *(arm_table(results, setting) for setting in size.settings()), *study.tables(results),
+            *prediction_table(results, study.equal_cost),
+        ],
         figures=list(study.draw(results)),
         commands=[f"stepsnet study {study.name} --size {place.size}"],
         settings="\n".join(arms),

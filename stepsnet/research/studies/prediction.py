@@ -1,72 +1,80 @@
 """Does the doctor's diagnosis early in training predict which network ends with the lower loss?
 
-`Examiner` measures a cell at the start and after 5 % of its steps. `prediction_table` compares every pair of networks
-of equal cost whose losses differ clearly: does each measurement order the pair as the losses do?
+cell.py records the doctor's measurements at the start and after 5 % of the steps. `prediction_table` compares every
+pair of networks of equal cost whose losses differ clearly: does each measurement order the pair as the losses do?
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from itertools import combinations
+from statistics import mean
+from typing import Any
 
-from stepsnet.analysis.doctor import Diagnosis, diagnose
-from stepsnet.runs.folder import StepLines
-from stepsnet.tasks.base import spread_samples
-from stepsnet.train.callbacks import Callback
+from stepsnet.report.table import Table
+from stepsnet.research.studies.results import HOLDS, REFUTED, Results, contrast, number
+from stepsnet.research.studies.study import Arm
 
-if TYPE_CHECKING:
-    from stepsnet.train.trainer import Trainer
-
-DOCTOR = "doctor.jsonl"
-SAMPLES = 8
-
-
-class Examiner(Callback):
-    """Appends what the doctor measures and finds to doctor.jsonl in the run folder, at step 0 and at the `steps`."""
-
-    def __init__(self, steps: Collection[int]) -> None:
-        self.steps = steps
-
-    def on_start(self, trainer: Trainer) -> None:
-        self._lines = StepLines(trainer.out / DOCTOR, keep_until=trainer.step)
-        device = trainer.processes.device
-        self._batch = {key: value.to(device) for key, value in spread_samples(trainer.task, SAMPLES).items()}
-        if trainer.step == 0:
-            self._examine(trainer, 0)
-
-    def on_step(self, trainer: Trainer, step: int, metrics: Mapping[str, Any]) -> None:  # noqa: ARG002
-        if step in self.steps:
-            self._examine(trainer, step)
-
-    def close(self) -> None:
-        if hasattr(self, "_lines"):
-            self._lines.close()
-
-    def _examine(self, trainer: Trainer, step: int) -> None:
-        batch, model = self._batch, trainer.model
-        inputs = batch["image"] if "image" in batch else batch["tokens"]
-        found = diagnose(
-            model, inputs, loss=lambda: trainer.task.loss(model, batch), trained=step > 0,
-            clip=trainer.config.optim.clip,
-        )  # fmt: skip
-        findings = {finding.name: finding.severity for finding in found.findings}
-        self._lines.append({"step": step, "numbers": numbers(found), "findings": findings})
+SEVERITY = {"severe": 3, "warning": 2, "note": 0}
+BETTER: dict[str, tuple[str, Callable[[float], float]]] = {
+    "gamma": ("median γ is higher", lambda value: value),
+    "update": ("the largest update is smaller", lambda value: -value),
+    "gradient_span": ("‖∂L/∂z‖ of first and last block are closer", lambda value: -abs(math.log(value))),
+    "starved": ("the least trained block gets more gradient", lambda value: value),
+    "idle_share": ("fewer blocks are idle", lambda value: -value),
+    "smallest_join": ("sizes at the worst join are closer", lambda value: -abs(math.log(value))),
+    "rank": ("the effective rank of the last state is higher", lambda value: value),
+    "largest": ("the largest |z| is smaller", lambda value: -value),
+}
+"""For each number: what the doctor takes for better, and a score that is higher then."""
 
 
-def numbers(found: Diagnosis) -> dict[str, float]:
-    """What the rules compare with their limits; NaN where a model has no such number."""
-    blocks, joins = found.measured.blocks, [join.ratio for join in found.measured.joins]
-    weights = [block.weight_gradient for block in blocks]
-    first, last = blocks[0].state_gradient, blocks[-1].state_gradient
-    return {
-        "gamma": median(block.gamma for block in blocks),
-        "update": max(block.update for block in blocks),
-        "gradient_span": first / last if last else math.nan,
-        "starved": min(weights) / median(weights) if median(weights) else math.nan,
-        "idle_share": len(found.measured.idle) / len(blocks),
-        "smallest_join": min(joins, default=math.nan),
-        "rank": blocks[-1].rank,
-        "largest": max(block.largest for block in blocks),
-    }
+Pair = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+"""The lines of doctor.jsonl of the better and of the worse network at one of the two moments, one line per seed."""
+
+
+def prediction_table(results: Results, equal_cost: Callable[[Arm], object]) -> Iterator[Table]:
+    """How often each measurement orders two networks of equal cost as their final losses do; none if no pair differs.
+
+    Only pairs count whose losses differ by the rule of the studies, and for which the measurement differs.
+    """
+    moments = [list(clear_pairs(results, equal_cost, moment)) for moment in (0, 1)]
+    if any(moments):
+        rows = [[better, *(_share(_orders(pairs, name, score)) for pairs in moments)]
+                for name, (better, score) in BETTER.items()]  # fmt: skip
+        rows.append(["the doctor finds less", *(_share(_verdicts(pairs)) for pairs in moments)])
+        title = "Does the diagnosis predict the lower loss? Pairs of equal cost with clearly different losses"
+        yield Table(["the better network is the one where", "right at the start", "right after 5 %"], rows, title)
+
+
+def clear_pairs(results: Results, equal_cost: Callable[[Arm], object], moment: int) -> Iterator[Pair]:
+    """The pairs whose losses differ by the rule, the better network first."""
+    for one, other in combinations(results.size.arms, 2):
+        if equal_cost(one) != equal_cost(other):
+            continue
+        verdict = contrast(results, "", better=[one.key], worse=[other.key]).verdict
+        lines = [[cell.doctor[moment] for cell in results.finished(arm) if len(cell.doctor) > moment]
+                 for arm in (one, other)]  # fmt: skip
+        if verdict in (HOLDS, REFUTED) and all(lines):
+            yield (lines[0], lines[1]) if verdict == HOLDS else (lines[1], lines[0])
+
+
+def _orders(pairs: Iterable[Pair], name: str, score: Callable[[float], float]) -> Iterator[bool]:
+    for pair in pairs:
+        good, bad = (mean(number(line["numbers"][name]) for line in lines) for lines in pair)
+        if math.isfinite(good) and math.isfinite(bad) and good != bad:
+            yield score(good) > score(bad)
+
+
+def _verdicts(pairs: Iterable[Pair]) -> Iterator[bool]:
+    for pair in pairs:
+        good, bad = (mean(sum(SEVERITY[kind] for kind in line["findings"].values()) for line in lines)
+                     for lines in pair)  # fmt: skip
+        if good != bad:
+            yield good < bad
+
+
+def _share(right: Iterable[bool]) -> str:
+    found = list(right)
+    return f"{sum(found)} of {len(found)}" if found else "–"

@@ -18,6 +18,7 @@ from stepsnet.report.svg import binned
 from stepsnet.research.studies.study import Arm, Cell, Size
 from stepsnet.runs.folder import GAMMA, METRICS, read_lines, read_result
 
+DOCTOR = "doctor.jsonl"
 BINS = 60
 LAST_STEPS = 20  # the training loss is the mean over these
 FINISHED, FAILED = "finished", "failed"
@@ -50,6 +51,8 @@ class CellResult:
     """The recipe and the arguments of the run, by which a line of results.jsonl is known to be of the same study."""
     curve: tuple[Sequence[float], Sequence[float | None]] = ((), ())
     """Steps and training losses in at most BINS bins."""
+    doctor: Sequence[dict[str, Any]] = ()
+    """The lines of doctor.jsonl: at the start and after 5 % of the steps."""
 
     @property
     def finished(self) -> bool:
@@ -83,6 +86,7 @@ def read_cell(cell: Cell, folder: Path, probes: Sequence[str] = ()) -> CellResul
         probes=probed,
         words=cell.words(),
         curve=binned([line["step"] for line in steps], [number(line["loss"]) for line in steps], bins=BINS),
+        doctor=read_lines(folder / DOCTOR),
     )
 
 

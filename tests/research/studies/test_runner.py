@@ -67,6 +67,7 @@ def test_a_study_reports_failed_cells_and_runs_no_cell_twice(
     assert page.remarks[0].startswith("Failed: toy-broken-2-s0: ")
     environment = json.loads((place.pool / "toy-plain-2-s0" / "environment.json").read_text())
     assert environment["threads"] == 1
+    assert [line["step"] for line in ended.results.found["toy-plain-2-s0"].doctor] == [0, 2]
 
     monkeypatch.setattr(runner, "_Process", None)  # starting a cell fails
     again = StudyFiles(tmp_path, toy.study(toy.arm("plain"), name="other"), "quick")
