@@ -30,7 +30,7 @@ from stepsnet.files import read_json, write_json
 from stepsnet.research.studies.results import DOCTOR, has_null
 from stepsnet.runs.folder import StepLines, is_being_trained, is_finished, is_run
 from stepsnet.tasks.base import Batch, spread_samples
-from stepsnet.train.callbacks import Callback
+from stepsnet.train.callbacks import AnyCallback, Callback
 from stepsnet.train.config import TrainConfig
 from stepsnet.train.distributed import Processes, choose_device
 from stepsnet.train.evaluate import trained_model
@@ -109,7 +109,8 @@ def main() -> int:
     fcntl.lockf(own, fcntl.LOCK_EX)  # a second study waits, and finds a finished run
     while is_being_trained(folder):  # by another command
         time.sleep(WAIT_SECONDS)
-    callbacks = [GammaRecorder(every=job["look_every"], always=job["looks"]), Examiner(job["looks"][1:2])]
+    looks = job["looks"]
+    callbacks: list[AnyCallback] = [GammaRecorder(every=job["look_every"], always=looks), Examiner(looks[1:2])]
     try:
         if is_run(folder):
             moved = config.data.root and not is_finished(folder)  # a finished run takes no settings
