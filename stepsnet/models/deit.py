@@ -105,12 +105,20 @@ class DeiT(VisionModel):
             return self.pos_embed
         return resize_positions(self.pos_embed, self.grid, grid)
 
+    def forward(self, x: Tensor) -> Tensor:
+        return self.forward_head(self.norm(self.net(self.tokens(self.patch_embed(x)))))
+
+    def tokens(self, x: Tensor) -> Tensor:
+        """The class token and the patches (B, H, W, C), with their positions: (B, 1 + H·W, C)."""
+        B, height, width, _ = x.shape
+        return torch.cat((self.cls_token.expand(B, -1, -1), x.flatten(1, 2)), dim=1) + self.positions((height, width))
+
     def intermediates(
         self, x: Tensor, indices: Sequence[int], *, norm: bool = False, stop_early: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
         x, stem = take_stem(self.patch_embed(x), indices)
         B, height, width, _ = x.shape
-        x = torch.cat((self.cls_token.expand(B, -1, -1), x.flatten(1, 2)), dim=1) + self.positions((height, width))
+        x = self.tokens(x)
         x, states = self.net.walk(x, after=indices, stop_early=stop_early) if indices else (self.net(x), [])
         maps = [(self.norm(state) if norm else state)[:, 1:] for state in states]
         return self.norm(x), stem + [tokens.transpose(1, 2).reshape(B, -1, height, width) for tokens in maps]

@@ -124,6 +124,10 @@ class ResNet(VisionModel):
     def stem_names(self) -> tuple[str, ...]:
         return ("stem.",)
 
+    def forward(self, x: Tensor) -> Tensor:
+        check_image(x, self.input_size[0], 1)
+        return self.forward_head(self.stages(self.stem(x)))
+
     def intermediates(
         self,
         x: Tensor,

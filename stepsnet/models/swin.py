@@ -109,14 +109,21 @@ class Swin(VisionModel):
     def stem_names(self) -> tuple[str, ...]:
         return ("patch_embed.",)
 
-    def intermediates(
-        self, x: Tensor, indices: Sequence[int], *, norm: bool = False, stop_early: bool = False
-    ) -> tuple[Tensor, list[Tensor]]:
+    def forward(self, x: Tensor) -> Tensor:
+        return self.forward_head(self.norm(self.stages(self.embed(x))))
+
+    def embed(self, x: Tensor) -> Tensor:
+        """The patches (B, H, W, C)."""
         if torch.compiler.is_dynamo_compiling():
             # Code for one image size and any batch. Windows over sizes that are symbols take minutes to compile.
             for side in x.shape[2:]:
                 index(side)
-        x, maps = take_stem(self.patch_embed(x), indices)
+        return self.patch_embed(x)
+
+    def intermediates(
+        self, x: Tensor, indices: Sequence[int], *, norm: bool = False, stop_early: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
+        x, maps = take_stem(self.embed(x), indices)
         stages = list(self.stages)[: max(indices) + 1 if stop_early else None]
         for number, stage in enumerate(stages):
             x = stage(x)
@@ -126,6 +133,8 @@ class Swin(VisionModel):
         return self.norm(x) if len(stages) == len(self.plans) else x, maps
 
     def cut_after(self, feature: int) -> None:
+        if feature + 1 < len(self.plans):  # the norm fits the last stage only
+            self.norm = nn.Identity()
         self.stages = nn.Sequential(*list(self.stages)[: feature + 1])
 
     def pool(self, x: Tensor) -> Tensor:

@@ -102,7 +102,8 @@ class VisionModel(Model):
         """Remove the blocks after a feature map, for backbones that do not need them."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.forward_head(self.intermediates(x, ())[0])
+        """The logits (B, num_classes) of images (B, C, H, W). Our families write it out, from image to head."""
+        return self.forward_head(self.forward_features(x))
 
     def forward_features(self, x: Tensor) -> Tensor:
         return self.intermediates(x, ())[0]

@@ -22,6 +22,7 @@ import stepsnet
 from stepsnet.cli.main import main
 
 MODEL = ("models", "blocks", "macro")
+LOOP = ("train.trainer", "train.build", "train.callbacks")
 GENERATED = "<string>"
 """The file of a constructor that `dataclass` generated."""
 
@@ -99,7 +100,10 @@ def print_walks() -> None:
     for module, names in outside.items():
         print(f"{module}: {', '.join(names)}")
     print(f"\n{len(written)} modules outside the model run before the first batch of `stepsnet train digits`.")
-    print(f"Only generated constructors run in {', '.join(sorted(outside.keys() - written))}.\n")
+    print(f"Only generated constructors run in {', '.join(sorted(outside.keys() - written))}.")
+    loop = [name for part in LOOP for name in outside.get(part, ()) if "<" not in name]
+    imported = [name for name in sys.modules if name.startswith("stepsnet.")]
+    print(f"{len(loop)} functions of {', '.join(LOOP)}; {len(imported)} modules of stepsnet are imported.\n")
     with torch.no_grad():
         frames = frames_to_matmul(stepsnet.create_model("steps_swin_tiny").eval(), torch.zeros(1, 3, 224, 224))
     print("\n".join(frames))
