@@ -12,9 +12,13 @@ from stepsnet.models.files import save_model
 from stepsnet.models.model import Model
 from stepsnet.models.registry import load_model
 from stepsnet.optional import require
-from stepsnet.runs.folder import read_settings, summarize
+from stepsnet.runs.folder import read_result, read_settings, summarize
 
 FILE, CARD = "model.safetensors", "README.md"
+USE = """\
+from stepsnet.models.hub import from_pretrained
+
+model = from_pretrained("FOLDER_OR_REPOSITORY")"""
 
 
 def save_pretrained(model: Model, folder: str | Path, *, run: str | Path | None = None) -> None:
@@ -46,13 +50,19 @@ def push_to_hub(model: Model, repo_id: str, *, run: str | Path | None = None, pr
     return str(address)
 
 
-def model_card(model: Model, *, run: str | Path | None = None) -> str:
-    """A model card in Markdown: architecture, plan, cost, training data, metrics, limits."""
+def model_card(
+    model: Model, *, run: str | Path | None = None, data: str = "", command: str = "", limits: str = "", use: str = USE
+) -> str:
+    """A model card in Markdown: architecture, plan, cost, training data, metrics, limits.
+
+    `run` trained the model. `data`, `command` and `limits` say in words what a run does not record: where the data come
+    from and their licence, the command line, and what the model cannot do. `use` is the code that loads it.
+    """
     made = model.default_cfg
     if not made:
         raise UsageError("only a model made by create_model has a card; this one was built directly.")
     name, cost = made["architecture"], model.cost()
-    trained, data, metrics = _training(Path(run)) if run is not None else ("not stated", "not stated", {})
+    trained, source, metrics = _training(Path(run)) if run is not None else ("not stated", "not stated", {})
     shape = "×".join(map(str, model.input_size))
     task = "image-classification" if len(model.input_size) == 3 else "text-generation"
     plans = "\n".join(
@@ -60,6 +70,12 @@ def model_card(model: Model, *, run: str | Path | None = None) -> str:
         for stage, plan in enumerate(model.plans, start=1)
     )
     design = ", ".join(f"{key} {made['options'].get(key, 'plain')}" for key in ("join", "residual"))
+    notes = "\n".join(f"- {note}" for note in (
+        limits,
+        "The weights are for research. They were not checked for bias or safety.",
+        f"Cost and metrics are for inputs of {shape}; other sizes run, but were not measured.",
+        "" if run is not None else "No training run is stated: the weights may be untrained.",
+    ) if note)  # fmt: skip
     found = "\n".join(f"| {key} | {value:.4g} |" for key, value in metrics.items() if value is not None)
     return f"""---
 library_name: stepsnet
@@ -74,9 +90,7 @@ tags:
 A Step by Step Network ([arXiv 2511.14329](https://arxiv.org/abs/2511.14329)) of the family {model.family}.
 
 ```python
-from stepsnet.models.hub import from_pretrained
-
-model = from_pretrained("FOLDER_OR_REPOSITORY")
+{use}
 ```
 
 ## Architecture and plan
@@ -95,9 +109,9 @@ model = from_pretrained("FOLDER_OR_REPOSITORY")
 
 ## Training data
 
-{data}
+{data or source}
 
-Trained by: {trained}.
+Trained by: {f"`{command}`, " if command else ""}{trained}.
 
 ## Metrics
 
@@ -107,16 +121,14 @@ Trained by: {trained}.
 
 ## Limits
 
-- The weights are for research. They were not checked for bias or safety.
-- Cost and metrics are for inputs of {shape}; other sizes run, but were not measured.
-- Without training data stated above, the weights may be untrained.
+{notes}
 """
 
 
 def _training(run: Path) -> tuple[str, str, dict[str, Any]]:
     """How a run trained, on which data, and its last validation metrics."""
     settings, facts = read_settings(run), summarize(run)
-    data = settings["data"]
+    data, metrics = settings["data"], {"step": facts["step"], **facts["metrics"]} | read_result(run)
     root = f", folder {Path(data['root']).name}" if data.get("root") else ""
-    how = f"recipe {facts['recipe']}, {facts['step']} steps, seed {settings.get('seed', 'unknown')}"
-    return how, f"{data['kind']}{root}", facts["metrics"]
+    how = f"recipe {facts['recipe']}, {metrics.pop('step')} steps, seed {settings.get('seed', 'unknown')}"
+    return how, f"{data['kind']}{root}", metrics

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from stepsnet.files import replace_file, write_json
 from stepsnet.models import load_model
+from stepsnet.models.hub import CARD, model_card
 from stepsnet.runs.folder import (
     CLASSES,
     CONFIG,
@@ -23,14 +24,13 @@ from stepsnet.runs.folder import (
     RESULT,
     WEIGHTS,
     read_lines,
-    read_result,
     read_settings,
 )
 
 LIMITS = {
-    "language": "It writes English of the 19th century that looks right and means little. It knows bytes, not facts.",
-    "classification": "It knows the ten classes of CIFAR-10 and nothing else: other images get one of them too. "
-    "Images are scaled to 32×32.",
+    "language": "It is for trying out the library: it writes English of the 19th century that means little.",
+    "classification": "It is for trying out the library: it knows the ten classes of CIFAR-10 only, and gives any "
+    "other image one of them. Images are scaled to 32×32.",
 }
 
 
@@ -38,42 +38,23 @@ def ship(run: Path, command: str, data: str) -> Path:
     """Copy a run into the package and write its card."""
     config = read_settings(run)
     config |= {"out": "", "data": config["data"] | {"root": ""}}
-    model = load_model(run / WEIGHTS)
-    folder = PRETRAINED / model.default_cfg["architecture"]
+    folder = PRETRAINED / load_model(run / WEIGHTS).default_cfg["architecture"]
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / CONFIG, config)
     for name in (WEIGHTS, RESULT, CLASSES):
         if (run / name).exists():
             shutil.copyfile(run / name, folder / name)
     replace_file(folder / GAMMA, (json.dumps(read_lines(run / GAMMA)[-1]) + "\n").encode())
-    cost = model.cost()
-    metrics = "\n".join(f"| {name} | {value:.4g} |" for name, value in read_result(run).items())
-    card = f"""# {folder.name}
-
-A trained Step by Step Network (arXiv 2511.14329) that comes with stepsnet.
-
-| | |
-|---|---|
-| family | {model.family} |
-| plan | {model.plan} |
-| blocks, layers | {cost.blocks}, {cost.layers} |
-| parameters | {cost.params / 1e6:.2f} M |
-| MACs of one input | {cost.macs / 1e6:.1f} M |
-
-**Data.** {data}
-
-**Training.** `{command}`
-
-**Validation, at the last step.**
-
-| metric | value |
-|---|---|
-{metrics}
-
-**Limits.** {LIMITS[config["task"]]} It is for trying out the library, not for use.
-"""
-    replace_file(folder / "README.md", card.encode())
+    write_card(folder, command, data)
     return folder
+
+
+def write_card(folder: Path, command: str, data: str) -> None:
+    """Write README.md, the model card, into a folder of stepsnet/pretrained."""
+    model, limits = load_model(folder / WEIGHTS), LIMITS[read_settings(folder)["task"]]
+    use = f'import stepsnet\n\nmodel = stepsnet.create_model("{folder.name}", pretrained=True)'
+    card = model_card(model, run=folder, data=data, command=command, limits=limits, use=use)
+    replace_file(folder / CARD, card.encode())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 import torch
 
 from stepsnet.errors import UsageError
-from stepsnet.models import create_model
+from stepsnet.models import create_model, load_model
 from stepsnet.models.deit import DeiT
 from stepsnet.models.hub import from_pretrained, model_card, push_to_hub, save_pretrained
+from stepsnet.runs.folder import PRETRAINED
 
 
 @pytest.mark.parametrize("name", ["test_steps_deit", "test_steps_transformer"])
@@ -38,6 +40,17 @@ def test_the_card_states_plan_cost_data_and_metrics(tmp_path: Path) -> None:
         "image_folder, folder flowers", "recipe digits, 9 steps, seed 3", "| top1 | 0.9375 |",
     ):  # fmt: skip
         assert expected in card
+
+
+def test_the_cards_that_ship_with_the_package_are_those_of_model_card() -> None:
+    for card in PRETRAINED.glob("*/README.md"):
+        text, folder = card.read_text(encoding="utf-8"), card.parent
+        ((data, command),) = re.findall(r"## Training data\n\n(.*)\n\nTrained by: `(.*)`", text)
+        (limits,) = re.findall(r"## Limits\n\n- (.*)", text)
+        (use,) = re.findall(r"```python\n(.*)\n```", text, re.DOTALL)
+        assert f'create_model("{folder.name}", pretrained=True)' in use
+        made = model_card(load_model(folder), run=folder, data=data, command=command, limits=limits, use=use)
+        assert made == text
 
 
 def test_a_card_without_a_run_does_not_invent_one() -> None:

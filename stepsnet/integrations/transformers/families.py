@@ -1,6 +1,8 @@
 """The classes of each vision family: a configuration, and the implementation of vision.py with its name.
 
 A block also is the library's checkpointing layer. The defaults of a configuration are those of one registered model.
+The families differ in little, but each needs its own class statements: the Auto classes register them by name, and
+remote.py copies them one by one into the file of a saved folder.
 """
 
 from __future__ import annotations
