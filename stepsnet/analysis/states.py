@@ -219,7 +219,7 @@ class _Hooks:
             if z is None:
                 raise UsageError(f"{type(block).__name__} takes no tensor, so it is no residual block")
             if block is not blocks[0] and not start:
-                raise UsageError("blocks must be in the order of their calls, but the first was not called first")
+                raise UsageError("blocks must be in the order of their calls; the first one was not called first")
             if block is blocks[0] or start[0].shape != z.shape:
                 entering = self.enter(z, dim_of(z))
                 start[:] = [entering.clone()]

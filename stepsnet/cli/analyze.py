@@ -218,7 +218,7 @@ def _on_metric(args: argparse.Namespace) -> tuple[Shown, str]:
     def measure(network: Any, batch: Batch) -> tuple[float, float]:
         found = task.evaluate(network, {key: tensor.to(processes.device) for key, tensor in batch.items()})
         if f"{metric}_sum" not in found:
-            raise UsageError(f"{args.what} needs a metric that adds up over batches; {metric} of {task.name} does not.")
+            raise UsageError(f"{args.what} needs a metric that is a sum over batches; {metric} of {task.name} is not.")
         return float(found[f"{metric}_sum"]), float(found["count"])
 
     batches = ValidationBatches(task, config.eval.batch_size or config.batch_size, config.workers, processes)

@@ -14,7 +14,7 @@ from stepsnet.train.recipes import RECIPES
 
 SUMMARY = "print a script that completes commands and options in bash, zsh or fish"
 DESCRIPTION = """\
-Prints a script for the shell. It completes commands, options, their values, models and recipes; all else as files.
+Prints a script for the shell. It completes commands, options, their values, models, recipes and files.
 
   source <(stepsnet completion bash)                                        in ~/.bashrc
   source <(stepsnet completion zsh)                                         in ~/.zshrc, after compinit

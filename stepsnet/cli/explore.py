@@ -9,9 +9,9 @@ from pathlib import Path
 SUMMARY = "write a page to choose a plan by hand: drag steps, see what they cost"
 DESCRIPTION = """\
 Writes one HTML page that needs no network. It shows any registered model, or a model of transformers whose config.json
-you paste. Drag the width and depth of each step: blocks, layers, parameters, MACs, KV cache and activation memory are
-those that Python counts. A budget can be kept constant while you drag. The result can be copied as Python, as a command
-or as JSON, and the page's address keeps it.
+you paste. Drag the width and depth of each step: the page counts blocks, layers, parameters, MACs, KV cache and
+activation memory as Python does. A budget can be kept constant while you drag. The result can be copied as Python, as a
+command or as JSON. The page's URL stores it.
 
   stepsnet explore                          writes stepsnet-explorer.html
   stepsnet explore --out plans.html --open  writes the file and opens it in the browser"""

@@ -13,10 +13,10 @@ from stepsnet.runs.folder import SHIPPED
 
 SUMMARY = "continue a prompt with a trained language model"
 DESCRIPTION = """\
-Generates text with a trained language model. RUN is the folder of its run, or a file of weights. Without RUN it is a
-small model that comes with the package, trained on English books; a text with a space in place of RUN is a prompt. One
-prompt is printed as it is generated; several run as one batch and are printed one below the other. Without a prompt,
-or with an empty one, the model starts a new text.
+Generates text with a trained language model. RUN is the folder of its run, or a file of weights. Without RUN, a
+small model that comes with the package is used; it was trained on English books. An argument with a space in it is a
+prompt, not a RUN. One prompt is printed as it is generated; several run as one batch and are printed one below the
+other. Without a prompt, or with an empty one, the model starts a new text.
 
 The model sees as many tokens as in training (its sequence length). --context N lets it see N tokens, --context 0 all;
 rotary positions allow that, but the model was not trained for it.
@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tokens", type=int, default=200, help="the most tokens to generate (default: 200)")
     add("--temperature", type=float, default=1.0, help="of the softmax; 0: always the most probable (default: 1)")
     add("--top-k", type=int, default=0, help="sample among this many tokens (default: 0, all)")
-    add("--top-p", type=float, default=1.0, help="sample among the fewest tokens of this probability (default: 1)")
+    words = "sample among the likeliest tokens, as many as sum to this probability (default: 1)"
+    add("--top-p", type=float, default=1.0, help=words)
     add("--stop", action="append", default=[], help="end the text before this string (\\n and \\t are understood)")
     add("--seed", type=seed, default=0, help="the same seed gives the same text (default: 0)")
     add("--context", type=int, help="how many tokens the model sees (default: as trained; 0: all)")

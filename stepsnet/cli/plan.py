@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--macs", help="at most this many MACs for one input, as 4.6G")
     parser.add_argument("--latency", help="at most this long for one forward pass, as 10ms@batch1")
     parser.add_argument("--blocks", help="this many blocks, or max (default: twice the plain network's)")
-    parser.add_argument("--steps", type=int, help="this many steps in each stage (default: what suits the depth)")
+    parser.add_argument("--steps", type=int, help="this many steps in each stage (default: the planner chooses)")
     parser.add_argument("--json", action="store_true", help="print one object instead")
 
 

@@ -21,7 +21,7 @@ SUMMARY = "apply a trained classifier, detector or segmenter to images"
 DESCRIPTION = """\
 Applies a run to images. A classifier names each image: the most probable classes with their probabilities. A detector
 draws boxes, masks, names and scores, a segmenter the class of each pixel, on a copy of the image.
-Without RUN it is a small classifier that comes with the package, trained on CIFAR-10.
+Without RUN, a small classifier that comes with the package is used; it was trained on CIFAR-10.
 
 The folder --out gets predictions.json with all results and gallery.html with all images; for a classifier also
 predictions.csv, else the annotated images. An image that cannot be read is reported and skipped.
@@ -167,7 +167,7 @@ def split(words: list[str]) -> tuple[str, list[str]]:
     """The run and the images among the arguments; without a run it is the classifier of the package."""
     first, *others = words
     if Path(first).suffix == ".safetensors":
-        raise UsageError(f"{first} is a file of weights; give the folder of its run, which knows classes and sizes.")
+        raise UsageError(f"{first} is a file of weights; give the folder of its run, which also has the class names.")
     if not first.startswith(SHIPPED) and not is_run(Path(first)) and Path(first).exists():
         return CIFAR, words
     if not others:

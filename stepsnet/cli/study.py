@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SUMMARY = "compare networks by rules fixed in advance: the paper's ablations, and joins; resumable"
 DESCRIPTION = """\
 A study fixes hypotheses, networks, data, steps, seeds and the decision rule before it runs, and reports the outcome
-by that rule. A cell is one network under one seed: an ordinary run in a process of one thread. After any interruption
+by that rule. A cell is one network trained with one seed, in its own process with one thread. After an interruption
 the same command continues. Finished runs are reused, also across studies.
 
   stepsnet study --list
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", action="append", default=[], metavar="KEY=PATH", help="where data is: gutenberg=DIR, cifar10=FILE")
     add("--workers", type=int, metavar="N", help="cells at a time (default: one per core of this process)")
     add("--only", default="*", metavar="PATTERN", help="only cells whose name matches, as '*-48-s0'")
-    add("--hours", type=float, metavar="H", help="stop after this time, everything saved")
+    add("--hours", type=float, metavar="H", help="save everything and stop after this time")
     add("--report", action="store_true", help="write the report of the results so far, run nothing")
     add("--dry-run", action="store_true", help="show the cells and their cost, run nothing")
     add("--json", action="store_true", help="print one object")

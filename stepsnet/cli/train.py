@@ -187,7 +187,8 @@ class Resume:
     DESCRIPTION = """\
 Continues a run from its latest checkpoint. The result is bit-exactly that of the uninterrupted run. Only keys that
 say where and how it runs can change: workers, parallel, device, data.root, checkpoint.every, nonfinite … With
-another number of processes sums round differently, and batch norms use each process's own share of the batch.
+another number of processes the result differs slightly: sums are rounded differently, and a batch norm sees only its
+process's share of the batch.
 
 A finished run is extended with iters or epochs. The learning rate then follows the schedule of a run of the new
 length, so it may rise again.
@@ -201,7 +202,7 @@ length, so it may rise again.
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("run", help="the folder of the run")
-        add("words", nargs="*", metavar="key=value", help="a key of where and how it runs")
+        add("words", nargs="*", metavar="key=value", help="a key that says where or how it runs")
         _add_track(parser)
         add("--json", action="store_true", help="print one object instead of text")
 

@@ -192,7 +192,7 @@ def read_optimizer(path: Path) -> OptimizerState:
         raise UsageError(f"{path} cannot be read: it is damaged ({reason}).") from error
     tensors = [value for entry in state.values() for value in entry.values()] if isinstance(state, dict) else [None]
     if not all(isinstance(tensor, Tensor) for tensor in tensors):
-        raise UsageError(f"{path} is not the state of an optimiser: tensors by parameter name.")
+        raise UsageError(f"{path} is not the state of an optimiser: it must hold tensors by parameter name.")
     return state
 
 

@@ -100,7 +100,7 @@ class Objects:
 def load_coco(config: DataConfig, *, masks: bool) -> Objects:
     """Training and validation data below `config.root`; with `masks`, objects without a mask are left out."""
     if config.kind != "coco":
-        raise UsageError(f"data.kind={config.kind} has no annotated objects; data.kind=coco has.")
+        raise UsageError(f"data.kind={config.kind} has no annotated objects; use data.kind=coco.")
     root = Path(config.root).expanduser()
     if not config.root or not root.is_dir():
         raise UsageError(f"data.root={config.root!r} is not a folder of images and annotations in COCO's format.")

@@ -60,7 +60,7 @@ class MaskedImages:
 def load_mask_folder(config: DataConfig) -> MaskedImages:
     """Find images and masks, pair them, and check sizes and values."""
     if config.kind != "mask_folder":
-        raise UsageError(f"data.kind={config.kind} has no segmentation masks; data.kind=mask_folder has.")
+        raise UsageError(f"data.kind={config.kind} has no segmentation masks; use data.kind=mask_folder.")
     root = Path(config.root).expanduser()
     if not config.root or not root.is_dir():
         raise UsageError(f"data.root={config.root!r} is not a folder, but must contain images and their masks.")

@@ -68,7 +68,7 @@ def load_python_docs(config: DataConfig) -> Text:
     """
     documents = _documents()
     if not documents:
-        raise UsageError("python_docs: this Python has no sources of its library, so there is no text.")
+        raise UsageError("python_docs reads the sources of Python's standard library, which this Python does not have.")
     parts: dict[bool, list[str]] = {False: [], True: []}
     for name, text in documents:
         parts[zlib.crc32(name.encode()) < config.valid_fraction * 2**32].append(text)

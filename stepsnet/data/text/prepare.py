@@ -255,7 +255,7 @@ class UnitSample:
 def train_bpe(texts: Iterable[str], vocabulary: int) -> str:
     """JSON of a byte-level BPE of at most `vocabulary` tokens, including 256 bytes and the separator."""
     if vocabulary < 257:
-        raise UsageError(f"a vocabulary of {vocabulary} tokens is too small: it needs 256 bytes and a separator.")
+        raise UsageError(f"a vocabulary of {vocabulary} tokens is too small: 256 bytes and a separator are needed.")
     library = require("tokenizers", extra="text")
     tokenizer = library.Tokenizer(library.models.BPE())
     tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
