@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import Bar, print_json, print_table, progress, seed
+from stepsnet.cli.console import Bar, print_json, print_table, progress
+from stepsnet.cli.options import count, refuse, seed
 from stepsnet.cli.resolve import load_with_inputs
 from stepsnet.errors import UsageError, nearest
 from stepsnet.report.table import Column, Table
@@ -25,7 +26,7 @@ DESCRIPTION = """\
 Measures one quantity inside a model, block by block:
 
   gamma         the shortcut ratio γ = σ(z_0)/σ(z_l) and the other weights of Eq. 2
-  gradients     ∂ẑ_l/∂ẑ_0 by autograd beside γ, and the norms of the loss gradients
+  gradients     ∂ẑ_l/∂ẑ_0 by autograd beside γ, and gradient norms: of the state z_l, all channels, and of weights
   contribution  how much each step changes the state
   width         the effective rank of the state: how many directions of its width it uses
   paths         a trained run with channels of the slow or the fast path set to zero (Table 6)
@@ -57,16 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = "a registered name, a run's folder, a saved file, timm:NAME, hf:TYPE or hf:FOLDER"
     add("model", metavar="MODEL", help=names)
     start = "gamma: the block whose state is z_0 (default: 0, the input of the first block)"
-    add("--start", type=int, default=0, metavar="L", help=start)
+    add("--start", type=count(least=0), metavar="L", help=start)
     batch = "number of random inputs; for paths and drops, validation samples per batch"
-    add("--batch", type=int, metavar="N", help=batch)
+    add("--batch", type=count(), metavar="N", help=batch)
     add("--data", metavar="DIR", help="paths and drops: where the run's data is now, if it was moved")
-    add(
-        "--seed",
-        type=seed,
-        default=0,
-        help="random seed for initial weights, random inputs and directions (default: 0)",
-    )
+    add("--seed", type=seed, help="random seed for initial weights, random inputs and directions (default: 0)")
     add("--plot", type=Path, metavar="FILE", help="also draw a chart: .svg")
     add("--json", action="store_true", help="print one object instead of a table")
 
@@ -77,10 +73,12 @@ def run(args: argparse.Namespace) -> int:
     known = (*ON_INPUTS, *ON_METRIC)
     if args.what not in known:
         raise UsageError(f"There is no analysis '{args.what}'{nearest(args.what, known)}; choose {', '.join(known)}.")
-    if args.batch is not None and args.batch < 1:
-        raise UsageError(f"--batch is {args.batch}, but must be at least 1.")
-    if args.start and args.what != "gamma":
-        raise UsageError(f"--start is for gamma; {args.what} begins at the input of the first block.")
+    if args.what != "gamma":
+        refuse(args, "start", because=f"is for gamma; {args.what} begins at the input of the first block")
+    if args.what in ON_METRIC:
+        refuse(args, "seed", because=f"has no effect on {args.what}: the run's weights and data are not random")
+    else:
+        refuse(args, "data", because=f"is for paths and drops; {args.what} uses the data path of the run")
     if args.plot is not None:
         check_chart_path(args.plot)
     shown, described = _on_metric(args) if args.what in ON_METRIC else _on_inputs(args)
@@ -98,14 +96,13 @@ def run(args: argparse.Namespace) -> int:
 def _on_inputs(args: argparse.Namespace) -> tuple[Shown, str]:
     import dataclasses
 
-    if args.data is not None:
-        raise UsageError(f"--data is for paths and drops; {args.what} uses the data path of the run.")
     with progress(f"{args.what} of {args.model}", None, "models") as bar:
-        loaded = load_with_inputs(args.model, args.seed)
+        loaded = load_with_inputs(args.model, args.seed or 0)
+        if "random" not in loaded.data:
+            unused = ["batch"] if args.what == "gradients" else ["batch", "seed"]  # gradients draws directions
+            refuse(args, *unused, because=f"is for random inputs; {args.model} is measured on {loaded.data}")
         if args.batch is not None:
-            if "random" not in loaded.data:
-                raise UsageError(f"--batch is for random inputs; {args.model} is measured on {loaded.data}.")
-            inputs = _resized(loaded.inputs, args.batch, args.seed)
+            inputs = _resized(loaded.inputs, args.batch, args.seed or 0)
             loaded = dataclasses.replace(loaded, inputs=inputs, data=f"{args.batch} random inputs")
         shown = ON_INPUTS[args.what](loaded, args)
         bar.advance()
@@ -134,7 +131,7 @@ def _gamma(loaded: Loaded, args: argparse.Namespace) -> Shown:
     from stepsnet.analysis import shortcut_ratio
     from stepsnet.report.analysis import shortcut_chart
 
-    found = shortcut_ratio(loaded.model, *loaded.inputs, start=args.start)
+    found = shortcut_ratio(loaded.model, *loaded.inputs, start=args.start or 0)
     columns = ("block", "γ", "σ_l", "all branches", "own branch", "cosine with z_0")
     lists = (found.gamma, found.sigma, found.residual_weight, found.branch_weight, found.cosine)
     mean = f"Mean γ {found.mean:.3f} over {len(found.gamma)} blocks."
@@ -150,10 +147,10 @@ def _gradients(loaded: Loaded, args: argparse.Namespace) -> Shown:
 
     if loaded.loss is None:
         loss = "cross-entropy against random classes"
-        found = gradient_flow(loaded.model, *loaded.inputs, seed=args.seed)
+        found = gradient_flow(loaded.model, *loaded.inputs, seed=args.seed or 0)
     else:
         loss = "the run's own"
-        found = measure_flow(loaded.model, loaded.loss, *loaded.inputs, seed=args.seed)
+        found = measure_flow(loaded.model, loaded.loss, *loaded.inputs, seed=args.seed or 0)
     columns = ("block", "∂ẑ_l/∂ẑ_0", "γ", "gain", "‖∂L/∂z_l‖", "‖∂L/∂weights‖")
     lists = (found.dz, found.gamma, found.gain, found.activation_norms, found.block_norms)
     steps = ", ".join(f"{step} {norm:.3g}" for step, norm in zip(found.steps, found.step_norms, strict=True))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsnet.cli.console import print_json, print_table, progress, say
+from stepsnet.cli.options import count, is_given, refuse
 from stepsnet.cli.resolve import find_model, named_weights
 from stepsnet.errors import UsageError
 
@@ -37,7 +38,7 @@ onnxruntime and openvino (the same model, exported). Quartiles are narrowest on 
 FEWEST_ROUNDS = 7
 RIVALS = ("timm", "baseline", "eager", "onnxruntime", "openvino")
 ONLY_FOR = {
-    "against": ("speed",), "dtype": ("speed",), "compile": ("speed",), "fold": ("speed",), "channels_last": ("speed",),
+    "against": ("speed",), "dtype": ("speed",), "compile": ("speed",), "fold": ("speed",), "channels-last": ("speed",),
     "alike": ("speed",), "depths": ("depth",), "widths": ("depth",), "table": ("depth",), "rounds": ("speed", "depth"),
 }  # fmt: skip
 DEFAULT_BATCH = {"speed": [8], "memory": [32, 64], "depth": [4]}
@@ -52,20 +53,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("models", nargs="*", metavar="MODEL", help="names, run folders or saved files")
     rivals = ", ".join(RIVALS) + "; the first is the reference"
     add("--against", nargs="+", choices=RIVALS, metavar="RIVAL", help=rivals)
-    add("--batch", nargs="+", type=int, metavar="N", help="batch sizes (default: 8; memory 32 64; depth 4)")
+    add("--batch", nargs="+", type=count(), metavar="N", help="batch sizes (default: 8; memory 32 64; depth 4)")
     add("--mode", nargs="+", choices=("inference", "training"), help="default: inference; memory: training")
     precisions = "precisions (default: fp32); bf16 training uses autocast"
     add("--dtype", nargs="+", choices=("fp32", "bf16"), help=precisions)
-    add("--rounds", type=int, metavar="N", help=f"at least {FEWEST_ROUNDS} (default: {DEFAULT_ROUNDS})")
-    add("--threads", type=int, metavar="N", help="threads of torch (default: as torch chooses)")
+    add("--rounds", type=count(), metavar="N", help=f"at least {FEWEST_ROUNDS} (default: {DEFAULT_ROUNDS})")
+    add("--threads", type=count(most=1024), metavar="N", help="threads of torch (default: as torch chooses)")
     add("--compile", action="store_true", help="compile our model, block by block")
     add("--fold", action="store_true", help="fold batch norms of our model into convolutions (inference)")
     add("--channels-last", action="store_true", help="our model in channels-last memory")
     add("--alike", action="store_true", help="apply --compile, --fold and --channels-last to timm's model too")
     depths = "`depth`: numbers of blocks (default: 12 24 48 96 192; without a number: none)"
-    add("--depths", nargs="*", type=int, metavar="N", help=depths)
+    add("--depths", nargs="*", type=count(), metavar="N", help=depths)
     widths = "`depth`: widths (default: 192 384 768; without a number: none)"
-    add("--widths", nargs="*", type=int, metavar="N", help=widths)
+    add("--widths", nargs="*", type=count(), metavar="N", help=widths)
     tables = "`depth`: the paper's networks of fixed width (5a) or fixed FLOPs (5b)"
     add("--table", choices=("5a", "5b"), help=tables)
     add("--out", metavar="DIR", help="write result.json, figures and report.html there")
@@ -97,9 +98,8 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     """Refuse options that exclude each other, and fill in the defaults of each kind of measurement."""
     for option, kinds in ONLY_FOR.items():
-        if getattr(args, option) not in (None, False) and args.what not in kinds:
-            name = option.replace("_", "-")
-            raise UsageError(f"--{name} is for `stepsnet bench {' and '.join(kinds)}`, not for {args.what}.")
+        if args.what not in kinds:
+            refuse(args, option, because=f"is for `stepsnet bench {' and '.join(kinds)}`, not for {args.what}")
     chosen = [*args.models, *(f"--{option}" for option in ("depths", "widths") if getattr(args, option) is not None)]
     if args.table and chosen:
         raise UsageError(f"--table {args.table} sets models, depths and widths; leave out {', '.join(chosen)}.")
@@ -111,25 +111,33 @@ def _check(args: argparse.Namespace) -> None:
     args.dtype, args.rounds = args.dtype or ["fp32"], DEFAULT_ROUNDS if args.rounds is None else args.rounds
     if args.rounds < FEWEST_ROUNDS:
         raise UsageError(f"--rounds {args.rounds} is too few for quartiles; give at least {FEWEST_ROUNDS}.")
-    if min(args.batch) < 1 or (args.threads is not None and args.threads < 1):
-        raise UsageError("--batch and --threads must be at least 1.")
-    if args.what == "memory" and len(args.batch) < 2:
-        raise UsageError(f"--batch {args.batch[0]} alone shows no growth; give two sizes, as --batch 32 64.")
+    if args.what == "memory" and (len(args.batch) < 2 or args.batch != sorted(set(args.batch))):
+        sizes = " ".join(map(str, args.batch))
+        raise UsageError(f"--batch {sizes} shows no growth; give at least two growing sizes, as --batch 32 64.")
+    if args.depths == [] and args.widths == []:
+        raise UsageError("--depths and --widths without numbers leave nothing to measure; give one of them a number.")
     if args.what == "depth" and len(args.batch) > 1:
         raise UsageError(f"`stepsnet bench depth` has one batch size; choose one of {', '.join(map(str, args.batch))}.")
-    if args.fold and "training" in args.mode:
-        raise UsageError("--fold is for inference: a folded batch norm cannot be trained; leave out --mode training.")
-    if args.alike and "timm" not in (args.against or ()):
-        raise UsageError("--alike prepares timm's model like ours: it needs --against timm.")
+    _check_preparation(args)
     if args.out and Path(args.out).exists() and not Path(args.out).is_dir():
         raise UsageError(f"--out {args.out} is a file, but must be a folder.")
+
+
+def _check_preparation(args: argparse.Namespace) -> None:
+    """Refuse preparations of models that have no effect."""
+    if args.fold and "training" in args.mode:
+        raise UsageError("--fold is for inference: a folded batch norm cannot be trained; leave out --mode training.")
+    if "timm" not in (args.against or ()):
+        refuse(args, "alike", because="prepares timm's model like ours: it needs --against timm")
+    if not any(is_given(args, option) for option in ("compile", "fold", "channels-last")):
+        refuse(args, "alike", because="has no effect without --compile, --fold or --channels-last")
 
 
 def command_line(args: argparse.Namespace) -> str:
     """The command that repeats the measurement, with all defaults."""
     words = ["stepsnet", "bench", args.what, *(args.models if not args.table else [])]
     for option, value in vars(args).items():
-        applies = args.what in ONLY_FOR.get(option, (args.what,))
+        applies = args.what in ONLY_FOR.get(option.replace("_", "-"), (args.what,))
         if option in ("what", "models", "json", "out") or value in (None, False) or not applies:
             continue
         words.append(f"--{option.replace('_', '-')}")
@@ -138,10 +146,17 @@ def command_line(args: argparse.Namespace) -> str:
 
 
 def _speed(args: argparse.Namespace) -> dict[str, Any]:
+    from stepsnet.export import has_batch_norms
+    from stepsnet.models import VisionModel
     from stepsnet.research.bench import SpeedSettings, run_speed
     from stepsnet.train.distributed import NO_BF16, has_bf16
 
     models = {word: find_model(word) for word in dict.fromkeys(args.models)}
+    for name, model in models.items():
+        if args.fold:
+            has_batch_norms(model)
+        if not isinstance(model, VisionModel):
+            refuse(args, "channels-last", because=f"is for models that take images; {name} takes text")
     if "bf16" in args.dtype and not has_bf16():
         say(NO_BF16)
         args.dtype = ["fp32"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
@@ -14,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from stepsnet.files import finite
 from stepsnet.report.table import Table
+from stepsnet.units import clock, si
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-LARGEST_SEED = 2**63 - 1
 PIPE_WIDTH = 120
 SECONDS_BETWEEN_LINES = 10.0
 """Where standard error is not a terminal: the time to the first line of progress, and the shortest time between two."""
@@ -35,43 +34,14 @@ def print_table(table: Table) -> None:
     print(table.text(width, bold=sys.stdout.isatty()) + "\n")
 
 
-def million(count: float) -> str:
-    """5.72 M, 4.61 G."""
-    return f"{count / 1e6:.2f} M" if count < 1e9 else f"{count / 1e9:.2f} G"
-
-
-def megabytes(count: int) -> str:
-    """12.3 MB, of a million bytes each."""
-    return f"{count / 1e6:,.1f} MB"
-
-
 def format_cost(figures: Mapping[str, Any]) -> list[str]:
     """Blocks, layers, parameters, MACs."""
-    return [str(figures["blocks"]), str(figures["layers"]), million(figures["params"]), million(figures["macs"])]
+    return [str(figures["blocks"]), str(figures["layers"]), si(figures["params"]), si(figures["macs"])]
 
 
 def format_metrics(metrics: Mapping[str, float | None]) -> str:
     """loss 1.234, top1 0.567. Values that were not finite, and are None in the files, are left out."""
     return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if value is not None)
-
-
-def clock(seconds: float) -> str:
-    """1:02:03, or 2:03 below an hour."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def seed(word: str) -> int:
-    """The type of `--seed` for argparse."""
-    if not word.isdecimal() or int(word) > LARGEST_SEED:
-        raise argparse.ArgumentTypeError(f"{word} is not a whole number from 0 to 2^63 - 1")
-    return int(word)
-
-
-def counted(count: int, what: str) -> str:
-    """1 step, 2 steps."""
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def say(line: str) -> None:

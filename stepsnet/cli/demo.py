@@ -7,7 +7,8 @@ import time
 from itertools import count
 from pathlib import Path
 
-from stepsnet.cli.console import print_json, print_table, progress, say, seed
+from stepsnet.cli.console import print_json, print_table, progress, say
+from stepsnet.cli.options import seed
 from stepsnet.errors import UsageError
 from stepsnet.report.table import Table
 
@@ -26,13 +27,8 @@ An interrupted demo continues with --out.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--seed",
-        type=seed,
-        default=0,
-        metavar="N",
-        help="random seed for initial weights and order of the data (default: 0)",
-    )
+    order = "random seed for initial weights and order of the data (default: 0)"
+    add("--seed", type=seed, default=0, metavar="N", help=order)
     add("--json", action="store_true", help="print one object instead of the table")
     add("--out", metavar="DIR", help="folder of the runs and the report (default: the next free runs/demo-<number>)")
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import print_json, print_table, progress, seed
+from stepsnet.cli.console import print_json, print_table, progress
+from stepsnet.cli.options import refuse, seed
 from stepsnet.cli.resolve import load_with_inputs, resolve
 from stepsnet.report.table import Column, Table
 
@@ -22,6 +23,8 @@ DESCRIPTION = """\
 Measures a model and reports where its shortcut degrades, where gradients vanish or explode, whether its depth and
 width are used, and what to change. Each finding has a number, the rule it breaks, and a command. A run is measured on
 its own validation data, and its training curve is checked too; anything else is measured on random inputs.
+In the table, ‖∂L/∂y‖ is over the channels of the block's output y; `stepsnet analyze gradients` has ‖∂L/∂z_l‖, over
+the whole state.
 
   stepsnet doctor runs/first                     a run, finished or not
   stepsnet doctor runs/first --html doctor.html  with figures, in one file
@@ -41,13 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", help="a name of `stepsnet models`, a run's folder, a saved file, timm:NAME or hf:FOLDER_OR_TYPE")
     add("--html", metavar="FILE", help="write a self-contained page with figures there")
     add("--json", action="store_true", help="print one object instead of text")
-    add(
-        "--seed",
-        type=seed,
-        default=0,
-        metavar="N",
-        help="random seed for initial weights and random inputs (default: 0)",
-    )
+    add("--seed", type=seed, metavar="N", help="random seed for initial weights and random inputs (default: 0)")
     add("--strict", action="store_true", help="exit with 1 if there are warnings or severe findings")
 
 
@@ -59,8 +56,10 @@ def run(args: argparse.Namespace) -> int:
         check_place(Path(args.html))
     named = resolve(args.model)
     folder = named.path if named.kind == "run" else None
+    if folder is not None:
+        refuse(args, "seed", because=f"has no effect on {folder}: the run's weights and data are not random")
     with progress("examining", 2, "parts") as bar:
-        loaded = load_with_inputs(args.model, args.seed)
+        loaded = load_with_inputs(args.model, args.seed or 0)
         bar.advance(note="measuring")
         diagnosis, curves = examine(loaded, folder)
         bar.advance()
@@ -181,7 +180,7 @@ def _print_blocks(diagnosis: Diagnosis) -> None:
         rows.append([str(index + 1), block.name, *_cells(figures)])
     block_columns = (
         Column("block", "name", align="right"), Column("name", "name", 3), "γ", Column("update", priority=2),
-        Column("cosine", priority=2), Column("rank", priority=2), "‖∂L/∂z‖", "‖∂L/∂w‖",
+        Column("cosine", priority=2), Column("rank", priority=2), "‖∂L/∂y‖", "‖∂L/∂w‖",
     )  # fmt: skip
     print_table(Table(block_columns, rows))
     if diagnosis.measured.joins:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stepsnet.cli.console import print_json, progress
 from stepsnet.cli.resolve import find_model, resolve
 from stepsnet.errors import UsageError
+from stepsnet.units import megabytes
 
 if TYPE_CHECKING:
     from stepsnet.export import Exported
@@ -108,7 +109,8 @@ def run_model(folder: Path, *, ema: bool) -> tuple[Model, list[str]]:
 
     config = read_config(folder)
     if config.task in ("detection", "segmentation"):
-        raise UsageError(f"{folder} is a run of {config.task}; only classifiers and language models are exported.")
+        raise UsageError(f"{folder} is a run of {config.task}; only classifiers and language models are exported. "
+                         f"`stepsnet predict {folder}` applies it.")
     if ema and not config.optim.ema:
         raise UsageError(f"{folder} kept no average of its weights: it was trained with optim.ema=0.")
     final = folder / (rundir.WEIGHTS_EMA if ema else rundir.WEIGHTS)
@@ -136,7 +138,7 @@ def why_fixed(model: Model) -> str:
 def sentences(exported: Exported) -> list[str]:
     size = exported.path.stat().st_size
     worst = max(exported.differences, key=lambda difference: difference.largest)
-    lines = [f"{exported.path} ({size / 1e6:.1f} MB), which takes {'; '.join(map(str, exported.axes))}."]
+    lines = [f"{exported.path} ({megabytes(size)}), which takes {'; '.join(map(str, exported.axes))}."]
     for found in exported.differences:
         shape = "×".join(map(str, found.shape))
         lines.append(f"  input {shape:<18} differs by {found.largest:.1e} (largest output {found.scale:.2g})")

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from stepsnet.cli.console import print_json, progress, say, seed
+from stepsnet.cli.console import print_json, progress, say
+from stepsnet.cli.options import count, refuse, seed
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import UsageError
 from stepsnet.runs.folder import SHIPPED
@@ -32,14 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run", nargs="?", default=BOOKS, metavar="RUN", help=f"a run or its weights.safetensors (default: {BOOKS})")
     add("--prompt", action="append", help="the beginning of the text; several times for a batch")
-    add("--tokens", type=int, default=200, help="the most tokens to generate (default: 200)")
+    add("--tokens", type=count(), default=200, help="the most tokens to generate (default: 200)")
     add("--temperature", type=float, default=1.0, help="of the softmax; 0: always the most probable (default: 1)")
-    add("--top-k", type=int, default=0, help="sample among this many tokens (default: 0, all)")
+    add("--top-k", type=count(least=0), help="sample among this many tokens (default: 0, all)")
     words = "sample among the likeliest tokens, as many as sum to this probability (default: 1)"
-    add("--top-p", type=float, default=1.0, help=words)
+    add("--top-p", type=float, help=words)
     add("--stop", action="append", default=[], help="end the text before this string (\\n and \\t are understood)")
-    add("--seed", type=seed, default=0, help="the same seed gives the same text (default: 0)")
-    add("--context", type=int, help="how many tokens the model sees (default: as trained; 0: all)")
+    add("--seed", type=seed, help="the same seed gives the same text (default: 0)")
+    add("--context", type=count(least=0), help="how many tokens the model sees (default: as trained; 0: all)")
     add("--ema", action="store_true", help="use the averaged weights")
     add("--tokenizer", type=Path, help="a tokenizer.json, if the run's own cannot be found")
     add("--json", action="store_true", help="print a list of objects: prompt, text, finished")
@@ -49,17 +50,19 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.data.text.trained import load_language_run
     from stepsnet.tasks.generation import Sampling, generate
 
-    if args.context is not None and args.context < 0:
-        raise UsageError(f"--context is {args.context}, but must be a number of tokens, or 0 for all.")
-    if args.tokens < 1:
-        raise UsageError(f"--tokens is {args.tokens}, but must be at least 1.")
+    if args.temperature == 0:
+        always = "has no effect with --temperature 0, which always takes the most probable token"
+        refuse(args, "top-k", "top-p", "seed", because=always)
     prompts: list[str] = args.prompt or [""]
     if " " in args.run and not Path(args.run).exists():
         if args.prompt:
             raise UsageError(f"There is no run {args.run!r}; a second prompt is given by --prompt, as the first one.")
         args.run, prompts = BOOKS, [args.run]
     place = find_run(args.run) if args.run.startswith(SHIPPED) else Path(args.run)
-    sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
+    if place.is_file():
+        refuse(args, "ema", because=f"is for runs, which may keep an average of their weights; {place} is a file")
+    top_p = 1.0 if args.top_p is None else args.top_p
+    sampling = Sampling(temperature=args.temperature, top_k=args.top_k or 0, top_p=top_p)
     model, vocabulary = load_language_run(place, ema=args.ema, tokenizer=args.tokenizer)
     (trained,) = model.input_size
     context = trained if args.context is None else args.context or None
@@ -69,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
             say(f"The prompt has {length} tokens; the model sees the last {context} of them (--context).")
     stops = [stop.replace("\\n", "\n").replace("\\t", "\t") for stop in args.stop]
     pieces = generate(
-        model, vocabulary, prompts, tokens=args.tokens, sampling=sampling, stops=stops, seed=args.seed, context=context
+        model, vocabulary, prompts, tokens=args.tokens, sampling=sampling, stops=stops, seed=args.seed or 0,
+        context=context,
     )
     if args.json or len(prompts) > 1:
         texts = _collect(prompts, pieces)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import NoReturn, Protocol, cast
 from stepsnet import __version__
 from stepsnet.errors import UsageError, nearest
 from stepsnet.files import TEMPORARY
+from stepsnet.units import megabytes
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "Start here": ("demo",),
@@ -44,6 +46,7 @@ Examples:
 
 OUTPUT_CLOSED = 128 + 13  # as a shell reports a program whose reader (`| head`) has closed the pipe
 INTERRUPTED = 128 + 2
+MEMORY_ERRORS = ("can't allocate memory", "out of memory", "overflow")  # of torch, on CPU and GPU
 PATH_ERRORS = (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError, PermissionError)
 
 
@@ -79,6 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(_describe(error), file=sys.stderr)
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if (need := _needed_memory(error)) is None:
+            raise
+        print(need, file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -86,6 +94,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OUTPUT_CLOSED
     return code
+
+
+def _needed_memory(error: Exception) -> str | None:
+    """One sentence if memory was short, also if the size of a tensor is beyond 64 bits; else None."""
+    words = str(error)
+    if not isinstance(error, MemoryError) and not any(mark in words for mark in MEMORY_ERRORS):
+        return None
+    asked = re.search(r"allocate (\d+) bytes", words)
+    need = f" for {megabytes(int(asked[1]))} at once" if asked else ""
+    return f"There is not enough memory{need}; give a smaller batch, image size, length, plan or model."
 
 
 def _describe(error: OSError) -> str:

@@ -9,9 +9,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import PIPE_WIDTH, format_cost, megabytes, million, print_json, print_table, progress
+from stepsnet.cli.console import PIPE_WIDTH, format_cost, print_json, print_table, progress
+from stepsnet.cli.options import count, refuse
 from stepsnet.errors import UsageError, nearest
 from stepsnet.report.table import Column, Table
+from stepsnet.units import megabytes, si
 
 if TYPE_CHECKING:
     from stepsnet.models import Model
@@ -19,12 +21,14 @@ if TYPE_CHECKING:
 SUMMARY = "list the models with their blocks, layers, parameters and MACs"
 DESCRIPTION = """\
 Lists every registered model with its blocks, layers, parameters, multiply-accumulates (one input of its own size) and
-plan.
+plan. Blocks are all residual blocks; those of a ResNet that change the width are not part of its plan.
 
   stepsnet models                  all models
   stepsnet models 'steps_swin*'    names that match a shell pattern
   stepsnet models --json           a list of objects"""
 
+DENSE = ("detection", "segmentation")
+MADE_WITH = ("plan", "img-size", "join", "macro")
 COSTS = Path(__file__).parents[1] / "models" / "costs.json"
 """What `describe` returns for every registered model: counting them all takes many seconds. A test checks it."""
 
@@ -69,7 +73,7 @@ each step, narrow to wide; stages separated by ';'; or only a number of steps.
         add = parser.add_argument
         add("name", help="a name of `stepsnet models`, a run, a saved file, or a folder of `stepify` or `deepen`")
         add("--plan", help="another plan, or a number of steps")
-        add("--img-size", type=int, help="count at this image size (default: the model's own)")
+        add("--img-size", type=count(), help="count at this image size (default: the model's own)")
         joins = ("plain", "matched", "matched_grad", "gain", "gain_matched")
         add("--join", choices=joins, help="how new channels are joined (default: plain, Eq. 5)")
         directions = "narrow to wide (steps, Eq. 5, default) or wide to narrow (reverse, Eq. 6)"
@@ -82,30 +86,34 @@ each step, narrow to wide; stages separated by ';'; or only a number of steps.
         from stepsnet.report.chart import stack_text
         from stepsnet.runs.folder import is_stepped
 
-        asked = {"plan": args.plan, "img_size": args.img_size, "join": args.join, "macro": args.macro}
-        options = {key: value for key, value in asked.items() if value is not None}
         if is_stepped(args.name):
             from stepsnet.surgery import load, surgery_report
 
-            _refuse(options, args.name)
+            refuse(args, *MADE_WITH, because=f"is for registered names; {args.name} has its own")
             with progress(f"counting {args.name}", unit=""):
                 report = surgery_report(load(args.name))
             print(report.to_json() if args.json else report)
             return 0
         with progress(f"counting {args.name}", unit=""):
-            figures = _describe_saved(args.name, options) or describe(args.name, **options)
+            figures = _describe_saved(args) or _describe_registered(args)
         if args.json:
             print_json(figures)
             return 0
         plan = str(figures["plan"])
-        size = "×".join(map(str, figures["input_size"]))
+        size = "×".join(map(str, figures["input_size"] or [])) or "the run's size"
         print(f"{figures['name']} ({figures['family']}), plan {plan}\n")
         columns = min(64, max(16, shutil.get_terminal_size((PIPE_WIDTH, 24)).columns - 18))
-        print(stack_text([StepPlan.parse(stage) for stage in plan.split(";")], columns))
+        stages = [StepPlan.parse(stage) for stage in plan.split(";")]
+        print(stack_text(stages, columns))
+        outside = figures["blocks"] - sum(stage.blocks for stage in stages)
         print(
-            f"\n{figures['blocks']} blocks, {figures['layers']} layers, "
-            f"{million(figures['params'])} parameters, {million(figures['macs'])} MACs for one input of {size}"
+            f"\n{figures['blocks']} blocks{f' ({outside} of them outside of the plan)' if outside else ''}, "
+            f"{figures['layers']} layers, "
+            f"{si(figures['params'])} parameters, {si(figures['macs'])} MACs for one input of {size}"
         )
+        if figures["activations"] is None:
+            print("Blocks and layers are those of the backbone; parameters and MACs those of the whole network.")
+            return 0
         cache = f", KV cache {megabytes(figures['kv_cache'])}" if figures["kv_cache"] else ""
         print(f"fp32: activations {megabytes(figures['activations'])}{cache}")
         return 0
@@ -118,24 +126,34 @@ def describe(name: str, **options: Any) -> dict[str, Any]:
     return _figures(name, create_model(name, device="meta", **options))
 
 
-def _describe_saved(word: str, options: dict[str, Any]) -> dict[str, Any] | None:
+def _describe_registered(args: argparse.Namespace) -> dict[str, Any]:
+    from stepsnet.models.design import has_steps
+
+    figures = describe(args.name, plan=args.plan, img_size=args.img_size, join=args.join, macro=args.macro)
+    if not has_steps(figures["plan"]):
+        refuse(args, "join", "macro", because=f"has no effect: the plan {figures['plan']} has one step per stage")
+    return figures
+
+
+def _describe_saved(args: argparse.Namespace) -> dict[str, Any] | None:
     """The same for a finished run or a saved file; None for a registered name."""
     from stepsnet.cli.resolve import find_model, resolve
+    from stepsnet.runs.folder import read_settings
 
-    kind = resolve(word).kind
-    if kind == "registered":
+    named = resolve(args.name)
+    if named.kind == "registered":
         return None
-    _refuse(options, word)
-    return _figures(word, find_model(word))
+    refuse(args, *MADE_WITH, because=f"is for registered names; {args.name} has its own")
+    if named.kind == "run" and read_settings(named.path)["task"] in DENSE:
+        from stepsnet.train.predictor import Predictor
+
+        return _figures(args.name, Predictor(named.path).model, dense=True)
+    return _figures(args.name, find_model(args.name))
 
 
-def _refuse(options: dict[str, Any], word: str) -> None:
-    if options:
-        raise UsageError(f"--{next(iter(options)).replace('_', '-')} is for registered names; {word} has its own.")
-
-
-def _figures(name: str, model: Model) -> dict[str, Any]:
-    cost, memory = model.cost(), model.memory()
+def _figures(name: str, model: Model, *, dense: bool = False) -> dict[str, Any]:
+    """Of a detector or segmenter blocks and layers are those of the backbone, and only runs say the size of images."""
+    cost, memory = model.cost(), None if dense else model.memory()
     return {
         "name": name,
         "family": model.family,
@@ -144,7 +162,7 @@ def _figures(name: str, model: Model) -> dict[str, Any]:
         "layers": cost.layers,
         "params": cost.params,
         "macs": cost.macs,
-        "activations": memory.activations,
-        "kv_cache": memory.kv_cache,
-        "input_size": list(model.input_size),
+        "activations": memory and memory.activations,
+        "kv_cache": memory and memory.kv_cache,
+        "input_size": None if dense else list(model.input_size),
     }

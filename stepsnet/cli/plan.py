@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from stepsnet.cli.console import million, print_json, print_table, progress
+from stepsnet.cli.console import print_json, print_table, progress
+from stepsnet.cli.options import count
 from stepsnet.report.table import Column, Table
+from stepsnet.units import si
 
 SUMMARY = "find the plan of a model for a budget of parameters, MACs or latency"
 DESCRIPTION = """\
@@ -19,8 +21,10 @@ twice the plain network's.
   stepsnet plan test_deit --latency 10ms@batch1                  measured on this CPU, block by block
   stepsnet plan timm:vit_small_patch16_224 --blocks 24           a model of timm; hf:TYPE_OR_FOLDER for transformers
 
-The table has the best plan for several depths. Latency is predicted from the measured times of single blocks; plans
-near the chosen depth are also measured end to end. Block times are kept in ~/.cache/stepsnet."""
+The table has the best plan for several depths. Blocks are those of the plan: the blocks of a ResNet that change the
+width between stages are outside of it; `stepsnet models` and `info` count them too. Latency is predicted from the
+measured times of single blocks; plans near the chosen depth are also measured end to end. Block times are kept in
+~/.cache/stepsnet."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--macs", help="at most this many MACs for one input, as 4.6G")
     parser.add_argument("--latency", help="at most this long for one forward pass, as 10ms@batch1")
     parser.add_argument("--blocks", help="this many blocks, or max (default: twice the plain network's)")
-    parser.add_argument("--steps", type=int, help="this many steps in each stage (default: the planner chooses)")
+    parser.add_argument("--steps", type=count(), help="this many steps in each stage (default: the planner chooses)")
     parser.add_argument("--json", action="store_true", help="print one object instead")
 
 
@@ -45,13 +49,13 @@ def run(args: argparse.Namespace) -> int:
         print_json(found.to_json())
         return 0
     timed = args.latency is not None
-    columns = [Column("", "name"), Column("blocks", priority=0), Column("params"), Column("MACs")]
+    columns = [Column("", "name"), Column("plan blocks", priority=0), Column("params"), Column("MACs")]
     if timed:
         columns += [Column("ms, predicted"), Column("ms, measured", priority=2)]
     rows = []
     for row in (found.plain, *found.rows):
         mark = "plain" if row is found.plain else "chosen" if row == found.chosen else ""
-        cells = [mark, str(row.blocks), million(row.params), million(row.macs)]
+        cells = [mark, str(row.blocks), si(row.params), si(row.macs)]
         if timed:
             cells += [f"{1e3 * seconds:.2f}" if seconds is not None else "" for seconds in (row.seconds, row.measured)]
         rows.append([*cells, row.plan])

@@ -8,11 +8,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from stepsnet.cli.console import counted, print_json, print_table, progress, say
+from stepsnet.cli.console import print_json, print_table, progress, say
+from stepsnet.cli.options import count, refuse
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import UsageError
 from stepsnet.report.table import Column, Table
 from stepsnet.runs.folder import SHIPPED, is_run
+from stepsnet.units import counted
 
 if TYPE_CHECKING:
     from stepsnet.train.predictor import Predictor
@@ -45,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("words", nargs="+", metavar="[RUN] IMAGES", help=f"images or folders of them (default of RUN: {CIFAR})")
     add("--out", default="predictions", help="the folder for the results (default: predictions)")
-    add("--top", type=int, metavar="K", help="classifiers: the number of classes per image (default: 5)")
+    add("--top", type=count(), metavar="K", help="classifiers: the number of classes per image (default: 5)")
     add("--score", type=float, help="detectors: leave out objects with a smaller score (default: 0.3)")
     add("--ema", action="store_true", help="use the averaged weights")
     add("--json", action="store_true", help="print predictions.json as well")
@@ -96,12 +98,10 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace, predictor: Predictor) -> None:
     """Refuse options of other tasks, and fill in the defaults."""
     for option, kind in (("top", "classification"), ("score", "detection")):
-        if getattr(args, option) is not None and predictor.kind != kind:
-            raise UsageError(f"--{option} is for runs of {kind}; {args.run} is a run of {predictor.kind}.")
+        if predictor.kind != kind:
+            refuse(args, option, because=f"is for runs of {kind}; {args.run} is a run of {predictor.kind}")
     args.top = 5 if args.top is None else args.top
     args.score = 0.3 if args.score is None else args.score
-    if args.top < 1:
-        raise UsageError(f"--top is {args.top}, but must be at least 1.")
     if not 0 <= args.score <= 1:
         raise UsageError(f"--score is {args.score}, but must be between 0 and 1.")
 

@@ -6,11 +6,15 @@ import argparse
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepsnet.cli.console import print_json, progress, say
-from stepsnet.errors import UsageError
+from stepsnet.cli.options import count, refuse
 
-VOCABULARY, SAMPLE_MB = 50_000, 32
+if TYPE_CHECKING:
+    from stepsnet.data.text.sources import Source
+
+VOCABULARY, LARGEST_VOCABULARY, SAMPLE_MB, COLUMN = 50_000, 1 << 20, 32, "text"
 SUMMARY = "turn text of any size into a tokenizer and memory-mapped token files"
 DESCRIPTION = """\
 Trains a byte-level BPE tokenizer on a sample of the text, encodes all of it in parallel, and writes train.bin,
@@ -31,17 +35,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("files", nargs="+", metavar="FILES", help="files, folders, or NAME[:CONFIG] of a data set")
     add("--out", type=Path, required=True, help="the folder to write")
-    add("--vocab", type=int, help=f"size of the vocabulary (default: {VOCABULARY})")
+    size = count(least=257, most=LARGEST_VOCABULARY)  # 256 bytes and a separator
+    add("--vocab", type=size, help=f"size of the vocabulary (default: {VOCABULARY})")
     add("--tokenizer", type=Path, help="use this tokenizer.json instead of training one")
     add("--valid", nargs="+", default=[], metavar="FILE", help="validation text, whatever its name")
     add("--test", nargs="+", default=[], metavar="FILE", help="test text, whatever its name")
     damage = "bytes that are not UTF-8, and damaged archives: stop (default), or insert U+FFFD and read on"
-    add("--errors", default="strict", metavar="strict|replace", help=damage)
+    add("--errors", metavar="strict|replace", help=damage)
     skipped = "characters of a file to leave out"
     add("--leave-out", action="append", default=[], metavar="FILE:START-STOP", help=skipped)
-    add("--column", default="text", help="the column of a data set that holds the text (default: text)")
-    add("--sample-mb", type=int, help=f"how much text the tokenizer is trained on (default: {SAMPLE_MB} MB)")
-    add("--workers", type=int, default=os.cpu_count() or 1, help="encoding processes (default: one per core)")
+    add("--column", help=f"the column of a data set that holds the text (default: {COLUMN})")
+    add("--sample-mb", type=count(), help=f"how much text the tokenizer is trained on (default: {SAMPLE_MB} MB)")
+    processes = "encoding processes (default: one per core)"
+    add("--workers", type=count(most=1024), default=os.cpu_count() or 1, help=processes)
     add("--json", action="store_true", help="print the manifest")
 
 
@@ -49,15 +55,16 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.data.text.prepare import Request, prepare
     from stepsnet.data.text.sources import find_sources
 
-    for option, value in (("--vocab", args.vocab), ("--sample-mb", args.sample_mb)):
-        if args.tokenizer is not None and value is not None:
-            raise UsageError(f"{option} is for training a tokenizer; {args.tokenizer} is trained.")
+    if args.tokenizer is not None:
+        refuse(args, "vocab", "sample-mb", because=f"is for training a tokenizer; {args.tokenizer} is trained")
     vocabulary = VOCABULARY if args.vocab is None else args.vocab
     sample_mb = SAMPLE_MB if args.sample_mb is None else args.sample_mb
-    sources = find_sources(args.files, valid=args.valid, test=args.test, left_out=args.leave_out, column=args.column)
+    column = args.column or COLUMN
+    sources = find_sources(args.files, valid=args.valid, test=args.test, left_out=args.leave_out, column=column)
+    _refuse_options_of_other_sources(args, sources)
     request = Request(
         out=args.out, sources=sources, vocabulary=vocabulary, tokenizer=args.tokenizer,
-        sample_mb=sample_mb, errors=args.errors, workers=args.workers,
+        sample_mb=sample_mb, errors=args.errors or "strict", workers=args.workers,
     )  # fmt: skip
     manifest = prepare(request, lambda description, total: progress(description, total, "bytes"))
     for part in manifest.parts.values():
@@ -72,3 +79,13 @@ def run(args: argparse.Namespace) -> int:
         text = f"{part.bytes:,} bytes, {part.words:,} words, {part.documents:,} documents"
         print(f"{name}: {part.tokens:,} tokens of {text} in {args.out / part.file}")
     return 0
+
+
+def _refuse_options_of_other_sources(args: argparse.Namespace, sources: list[Source]) -> None:
+    from stepsnet.data.text.sources import TextFile
+
+    files = [isinstance(source, TextFile) for source in sources]
+    if all(files):
+        refuse(args, "column", because="is for data sets; these are files of text, which have no columns")
+    if not any(files):
+        refuse(args, "errors", because="is for files; the text of a data set is decoded already")

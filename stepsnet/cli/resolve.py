@@ -103,20 +103,25 @@ def load_with_inputs(word: str, seed: int = 0) -> Loaded:
     if named.kind == "foreign":
         return load_foreign(word, seed)
     if named.kind == "stepped":
-        return _load_stepped(named.path)
+        return _load_stepped(named.path, seed)
     return load_run(named.path) if named.kind == "run" else _load_own(named, seed)
 
 
-def _load_stepped(folder: Path) -> Loaded:
+def _load_stepped(folder: Path, seed: int) -> Loaded:
+    import torch
+
     from stepsnet.integrations.foreign import Loaded, inputs_for, random_images
     from stepsnet.surgery import load, surgery_report
 
     model = load(folder)
-    if hasattr(model, "config"):
-        inputs, data = inputs_for(model, str(folder))
-        return Loaded(str(folder), model, inputs, "weights from its folder", data, trained=None)
-    x, data = random_images(*surgery_report(model).input[1:])
-    return Loaded(str(folder), model, (x,), "weights from its folder", data, trained=None)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if hasattr(model, "config"):
+            inputs, data = inputs_for(model, str(folder))
+        else:
+            x, data = random_images(*surgery_report(model).input[1:])
+            inputs = (x,)
+    return Loaded(str(folder), model, inputs, "weights from its folder", data, trained=None)
 
 
 def load_run(folder: Path) -> Loaded:

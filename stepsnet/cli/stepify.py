@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsnet.cli.console import print_json, progress
+from stepsnet.cli.options import refuse
 from stepsnet.cli.resolve import find_model
 from stepsnet.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from stepsnet.surgery.report import SurgeryReport
 
 HEADS = "keep_dim"
 SUMMARY = "give a model of timm or transformers steps: deeper at the same cost"
@@ -32,15 +34,21 @@ blocks are untrained. --plan is a number of steps at equal cost, or width x bloc
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_shared(parser)
     parser.add_argument("--plan", required=True, help="a number of steps, or a plan such as '192x12, 272x6, 384x6'")
-    parser.add_argument("--join", default="plain", help="plain (Eq. 5, default), matched or matched_grad")
+    parser.add_argument("--join", help="plain (Eq. 5, default), matched or matched_grad")
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.surgery import stepify
+    from stepsnet.models.design import has_steps
+    from stepsnet.surgery import stepify, surgery_report
 
     with progress(f"stepify {args.model}"):
         model = _load(args)
-        stepify(model, args.plan, join=args.join, heads=args.heads, blocks=args.blocks)
+        stepify(model, args.plan, join=args.join or "plain", heads=args.heads or HEADS, blocks=args.blocks)
+    report = surgery_report(model)
+    if not has_steps(report.plan_after):
+        one = f"has no effect: the plan {report.plan_after} has one step per stage"
+        refuse(args, "join", "heads", because=one)
+    _refuse_heads(args, report)
     return _write(model, args)
 
 
@@ -70,15 +78,16 @@ From Python: stepsnet.deepen, stepsnet.freeze_old, stepsnet.undeepen, stepsnet.s
     @staticmethod
     def run(args: argparse.Namespace) -> int:
         from stepsnet.integrations.foreign import is_foreign
-        from stepsnet.surgery import deepen
+        from stepsnet.surgery import deepen, surgery_report
 
-        if not is_foreign(args.model) and (args.blocks or args.heads != HEADS):
-            option = "--blocks" if args.blocks else "--heads"
-            raise UsageError(f"{option} is for models of timm and transformers; {args.model} is one of this package.")
+        if not is_foreign(args.model):
+            own = f"is for models of timm and transformers; {args.model} is one of this package"
+            refuse(args, "blocks", "heads", because=own)
         at = [int(word) for word in args.at.split(",") if word] if args.at.replace(",", "").isdigit() else args.at
         with progress(f"deepen {args.model}"):
             model = _load(args, own=True)
-            deepen(model, args.blocks_added, at=at, heads=args.heads, blocks=args.blocks)
+            deepen(model, args.blocks_added, at=at, heads=args.heads or HEADS, blocks=args.blocks)
+        _refuse_heads(args, surgery_report(model))
         return _write(model, args)
 
 
@@ -86,11 +95,16 @@ def _add_shared(parser: argparse.ArgumentParser, also: str = "") -> None:
     parser.add_argument("model", help=f"timm:NAME, hf:FOLDER or hf:TYPE{also}")
     parser.add_argument("--out", required=True, type=Path, help="the folder to write; it must be new or empty")
     parser.add_argument(
-        "--heads", default=HEADS, choices=("keep_dim", "keep_count"),
+        "--heads", choices=("keep_dim", "keep_count"),
         help="attention heads of narrow blocks keep their dimension (default) or their number",
     )  # fmt: skip
     parser.add_argument("--blocks", metavar="PATH", help="the module list of blocks, where it is not recognised")
     parser.add_argument("--json", action="store_true", help="print the report as one object")
+
+
+def _refuse_heads(args: argparse.Namespace, report: SurgeryReport) -> None:
+    if not report.heads:
+        refuse(args, "heads", because=f"has no effect: the blocks of {args.model} have no attention heads")
 
 
 def _load(args: argparse.Namespace, *, own: bool = False) -> nn.Module:

@@ -8,14 +8,19 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepsnet.cli.console import Bar, million, print_json, print_table, progress, say
+from stepsnet.cli.console import Bar, print_json, print_table, progress, say
+from stepsnet.cli.options import count, refuse
 from stepsnet.errors import UsageError
 from stepsnet.report.table import Column, Table
+from stepsnet.units import si, significant
 
 if TYPE_CHECKING:
     from stepsnet.research.studies.results import CellResult, Results
     from stepsnet.research.studies.runner import Ended, StudyFiles
 
+QUICK, FOLDER = "quick", "runs/studies"
+RUNNING = ("data", "only", "workers", "hours")
+"""Options of a study that runs."""
 SUMMARY = "compare networks by rules fixed in advance: the paper's ablations, and joins; resumable"
 DESCRIPTION = """\
 A study fixes hypotheses, networks, data, steps, seeds and the decision rule before it runs, and reports the outcome
@@ -37,11 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("name", nargs="?", help="a study of --list")
     add("--list", action="store_true", help="all studies and their sizes")
-    add("--size", default="quick", help="quick (default), full, paper, or another of --list")
-    add("--out", default="runs/studies", metavar="DIR", help="folder of cells and reports (default: runs/studies)")
+    add("--size", help="quick (default), full, paper, or another of --list")
+    add("--out", metavar="DIR", help=f"folder of cells and reports (default: {FOLDER})")
     add("--data", action="append", default=[], metavar="KEY=PATH", help="where data is: gutenberg=DIR, cifar10=FILE")
-    add("--workers", type=int, metavar="N", help="cells at a time (default: one per core of this process)")
-    add("--only", default="*", metavar="PATTERN", help="only cells whose name matches, as '*-48-s0'")
+    add("--workers", type=count(most=1024), metavar="N", help="cells at a time (default: one per core of this process)")
+    add("--only", metavar="PATTERN", help="only cells whose name matches, as '*-48-s0'")
     add("--hours", type=float, metavar="H", help="save everything and stop after this time")
     add("--report", action="store_true", help="write the report of the results so far, run nothing")
     add("--dry-run", action="store_true", help="show the cells and their cost, run nothing")
@@ -51,25 +56,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from stepsnet.research.studies.registered import get_study
 
-    if args.name is None and (args.report or args.dry_run):
-        raise UsageError(f"--{'report' if args.report else 'dry-run'} needs the name of a study; --list has them.")
-    if args.list or args.name is None:
+    if args.list and args.name is not None:
+        raise UsageError(f"--list shows all studies, not one: leave out {args.name} or --list.")
+    if args.name is None:
+        refuse(args, "report", "dry-run", "size", "out", *RUNNING, because="needs the name of a study; --list has them")
         return _list(json=args.json)
     from stepsnet.research.studies.runner import StudyFiles, collect
 
     study = get_study(args.name)
-    if args.size not in study.sizes:
-        raise UsageError(f"{study.name} has no size {args.size!r}; its sizes are {', '.join(study.sizes)}.")
-    place = StudyFiles(Path(args.out), study, args.size)
+    size = QUICK if args.size is None else args.size
+    if size not in study.sizes:
+        raise UsageError(f"{study.name} has no size {size!r}; its sizes are {', '.join(study.sizes)}.")
+    place = StudyFiles(Path(FOLDER if args.out is None else args.out), study, size)
     if place.out.exists() and not place.out.is_dir():
-        raise UsageError(f"--out {args.out} is a file, but must be a folder for cells and reports.")
-    given = {"--data": args.data, "--only": args.only != "*", "--workers": args.workers, "--hours": args.hours}
-    if (args.dry_run or args.report) and (unused := [option for option, value in given.items() if value]):
-        mode = "--dry-run" if args.dry_run else "--report"
-        raise UsageError(f"{unused[0]} has no effect with {mode}, which runs no cell.")
+        raise UsageError(f"--out {place.out} is a file, but must be a folder for cells and reports.")
     if args.dry_run:
+        refuse(args, "report", *RUNNING, because="has no effect with --dry-run, which runs no cell")
         return _preview(place, json=args.json)
     if args.report:
+        refuse(args, *RUNNING, because="has no effect with --report, which runs no cell")
         return _report(place, collect(place), json=args.json)
     return _run(place, args)
 
@@ -78,18 +83,19 @@ def _run(place: StudyFiles, args: argparse.Namespace) -> int:
     from stepsnet.research.studies.runner import collect, left, run_study, steps_left
 
     workers = args.workers if args.workers is not None else cores()
-    if workers < 1 or (args.hours is not None and args.hours <= 0):
-        raise UsageError(f"--workers and --hours must be above 0, not {workers} and {args.hours}.")
+    if args.hours is not None and not args.hours > 0:  # also nan
+        raise UsageError(f"--hours is {args.hours}, but must be above 0.")
+    only = "*" if args.only is None else args.only
     roots = dict(_pair(word) for word in args.data)
-    cells = left(place, args.only)
-    if not cells and not any(fnmatch(cell.id, args.only) for cell in place.chosen().cells(collect(place).found)):
+    cells = left(place, only)
+    if not cells and not any(fnmatch(cell.id, only) for cell in place.chosen().cells(collect(place).found)):
         what = f"{place.study.name} {place.size}"
-        raise UsageError(f"No cell of {what} matches --only {args.only!r}; --dry-run lists them.")
+        raise UsageError(f"No cell of {what} matches --only {only!r}; --dry-run lists them.")
     total = place.chosen().count()
     say(f"{place.study.name}, {place.size}: {len(cells)} of {total} cells to run, {workers} at a time.")
     with progress(place.study.name, steps_left(place, cells), "steps") as bar:
         shown = StudyBar(bar, len(cells))
-        ended = run_study(place, roots=roots, workers=workers, only=args.only, hours=args.hours, progress=shown)
+        ended = run_study(place, roots=roots, workers=workers, only=only, hours=args.hours, progress=shown)
     if ended.signal is not None:
         say(f"Stopped and saved: {_standing(ended)}; continue with the same command.")
         return 128 + ended.signal
@@ -147,8 +153,8 @@ def _preview(place: StudyFiles, *, json: bool) -> int:
         ])  # fmt: skip
         return 0
     rows = [
-        [arm.key, million(costs[arm.key].params), million(costs[arm.key].macs), f"{arm.steps():,}",
-         f"{hours[arm.key]:.2f}" if hours else "–", " ".join(arm.words)]
+        [arm.key, si(costs[arm.key].params), si(costs[arm.key].macs), f"{arm.steps():,}",
+         significant(hours[arm.key]) if hours else "–", " ".join(arm.words)]
         for arm in size.arms
     ]  # fmt: skip
     words = Column(f"arguments of `stepsnet train`, seeds {size.seeds}", "text", 2)
@@ -156,7 +162,7 @@ def _preview(place: StudyFiles, *, json: bool) -> int:
     rate = f"{gpu_hours(place):,.2g} hours of one GPU at {GPU_RATE / 1e12:.0f} TFLOP/s"
     print(f"{size.effort}. Calculated from MACs: {rate}.")
     if hours:
-        print(f"{size.count()} cells, {sum(hours.values()):.2f} core-hours by the step times measured here.")
+        print(f"{size.count()} cells, {significant(sum(hours.values()))} core-hours by the step times measured here.")
     return 0
 
 

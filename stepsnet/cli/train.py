@@ -9,21 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import (
-    Bar,
-    counted,
-    format_metrics,
-    million,
-    print_json,
-    print_table,
-    progress,
-    say,
-)  # fmt: skip
+from stepsnet.cli.console import Bar, format_metrics, print_json, print_table, progress, say
+from stepsnet.cli.options import refuse
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import RunFailed
 from stepsnet.report.table import Column, Table
 from stepsnet.runs.folder import METRICS, last_line
 from stepsnet.train.recipes import RECIPES, explain
+from stepsnet.units import counted, si, significant
 
 if TYPE_CHECKING:
     from stepsnet.tasks.base import Batch
@@ -79,8 +72,10 @@ def _add_track(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.keys:
+        refuse(args, "dry-run", "track", because="has no effect with --keys, which trains nothing")
         return _print_keys(args.recipe, args.words, json=args.json)
     if args.recipe is None:
+        refuse(args, "dry-run", "track", because="needs a recipe; `stepsnet train` lists them")
         if args.json:
             print_json({name: explain(name) for name in RECIPES})
         else:
@@ -92,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
     config = configure(get_recipe(args.recipe), args.words)
     if args.dry_run:
+        refuse(args, "track", because="has no effect with --dry-run, which trains nothing")
         with progress(PREPARING, unit=""):
             found = preview(config)
         print_json(found) if args.json else _print_preview(found)
@@ -171,7 +167,7 @@ def _print_preview(found: dict[str, Any]) -> None:
     print("\n".join(f"{key} = {value}" for key, value in flat(found["config"]).items() if task in tasks_of(key)))
     print(
         f"\nmodel   {model['name']}, plan {model['plan']}: {model['blocks']} blocks, {model['layers']} layers, "
-        f"{million(model['params'])} parameters, {million(model['macs'])} MACs per input"
+        f"{si(model['params'])} parameters, {si(model['macs'])} MACs per input"
     )
     if "start" in found:
         print(f"start   {found['start']}")
@@ -213,6 +209,8 @@ length, so it may rise again.
         from stepsnet.train.trainer import resume
 
         folder = find_run(args.run)
+        if is_finished(folder) and not args.words:
+            refuse(args, "track", because=f"has no effect: {folder} has finished; iters=N or epochs=N extends it")
         if is_finished(folder) and not (folder / "report.html").exists():  # it was killed between its last two files
             run_report(folder)
         return carry_out(lambda callbacks: resume(folder, args.words, callbacks), json=args.json, track=args.track)
@@ -241,7 +239,8 @@ class Progress:
     def on_step(self, trainer: Trainer, step: int, metrics: Mapping[str, Any]) -> None:
         rate = metrics[self._unit] / max(metrics["seconds"], 1e-9)
         self._rate = 0.9 * self._rate + 0.1 * rate if self._rate else rate
-        self._bar.advance(step - self._bar.done, note=f"loss {metrics['loss']:.4g}  {self._rate:,.0f} {self._unit}/s")
+        note = f"loss {metrics['loss']:.4g}  {significant(self._rate)} {self._unit}/s"
+        self._bar.advance(step - self._bar.done, note=note)
         if step == trainer.total_steps:
             self._bar.print_line()
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from stepsnet.errors import UsageError
 
+MOST_CHANNELS, MOST_BLOCKS = 1 << 20, 100_000  # what can be built at all
 _STEP = re.compile(r"(\d+)\s*[x×]\s*(\d+)")
 
 
@@ -32,6 +33,9 @@ class StepPlan:
             )
         if min(self.widths) < 1 or min(self.depths) < 0:
             raise UsageError(f"the plan '{self}' needs positive widths and no negative depths")
+        if max(self.widths) > MOST_CHANNELS or sum(self.depths) > MOST_BLOCKS:
+            raise UsageError(f"the plan '{self}' is too large; the most are {MOST_CHANNELS:,} channels and "
+                             f"{MOST_BLOCKS:,} blocks")
         for narrow, wide in pairwise(self.widths):
             if wide == narrow if self.any_order else wide <= narrow:
                 why = "every step must be wider than the one before"

@@ -134,6 +134,11 @@ def format_plans(plans: Sequence[StepPlan]) -> str:
     return "; ".join(map(str, plans))
 
 
+def has_steps(plan: str) -> bool:
+    """Whether a stage of a plan in text form has several steps; without, there are no joins and no direction."""
+    return "," in plan
+
+
 def check_width(plan: StepPlan, width: int, what: str) -> None:
     if plan.width != width:
         remedy = f"end it with {width}x… ({width}x0 lets the last channels pass)"
@@ -146,7 +151,10 @@ def multiple_of(number: int) -> Callable[[float], int]:
 
 def image_sides(img_size: int | tuple[int, int], patch_size: int = 1) -> tuple[int, int]:
     """Height and width of the images a model is made for."""
-    height, width = (img_size, img_size) if isinstance(img_size, int) else img_size
+    sides = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)
+    if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
+        raise UsageError(f"img_size is {img_size!r}, but must be a number of pixels or two")
+    height, width = sides
     if max(height, width) > LARGEST_SIDE:
         raise UsageError(f"img_size {height}×{width} is too large; the largest side is {LARGEST_SIDE:,} pixels")
     if min(height, width) < patch_size:

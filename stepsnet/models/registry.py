@@ -92,9 +92,20 @@ def get_variant(name: str) -> Variant:
     if name.startswith("stepified_"):  # in the file of a model of another library
         found: Variant = import_module("stepsnet.surgery.adopted").VARIANTS[name]
         return found
+    task, _, backbone = name.partition("/")
+    if task in ("detection", "segmentation"):  # in the weights of a run, whose network `stepsnet.train` makes
+        how = "only the folder of its run makes it: `stepsnet predict`, `eval`, `info`, `doctor` and `resume` take that"
+        raise UsageError(f"this is a model of {task} around {backbone}; {how}")
     if name not in VARIANTS:
         raise UsageError(f"there is no model '{name}'{nearest(name, VARIANTS)}; `stepsnet models` lists them all")
     return VARIANTS[name]
+
+
+LEAST = {
+    "num_classes": 0, "patch_size": 1, "window_size": 1, "in_chans": 1, "head_dim": 1, "embed_dim": 1, "depth": 0,
+    "vocab_size": 1, "seq_len": 1,
+}  # fmt: skip
+"""The smallest value of options that are whole numbers."""
 
 
 def check_options(variant: Variant, options: Mapping[str, Any]) -> None:
@@ -105,6 +116,18 @@ def check_options(variant: Variant, options: Mapping[str, Any]) -> None:
             raise UsageError(
                 f"{variant.name} has no option '{option}'{nearest(option, known)}; its options: {', '.join(known)}"
             )
+    for option, least in LEAST.items():
+        value = options.get(option)
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise UsageError(f"{option} is {value!r}, but must be a whole number of at least {least}")
+    if not isinstance(bottleneck := options.get("bottleneck") or False, bool):
+        raise UsageError(f"bottleneck is {bottleneck!r}, but must be true or false")
+    for option in ("drop_path_rate", "drop_rate"):
+        if not isinstance(value := options.get(option, 0) or 0, (int, float)):
+            raise UsageError(f"{option} is {value!r}, but must be a number")
+    depths = options.get("depths")
+    if depths is not None and (isinstance(depths, (str, int)) or not all(isinstance(each, int) for each in depths)):
+        raise UsageError(f"depths is {depths!r}, but must be one whole number per stage")
 
 
 @overload

@@ -209,7 +209,7 @@ def _verified(subject: Subject, rows: list[Row], wanted: int, batch: int) -> lis
 def _twin(subject: Subject, counted: Counted, limit: NDArray[np.float64], blocks: int) -> str:
     """The widest residual network of `blocks` blocks within the budget, for networks of one stage."""
     if len(counted.stages) > 1:
-        return f"the plain {subject.name}: {sum(plan.blocks for plan in subject.plain)} blocks"
+        return f"the plain {subject.name}: {sum(plan.blocks for plan in subject.plain)} blocks in its plan"
     (stage,) = counted.stages
     free = limit - counted.fixed
     fitting = [width for width, cost in stage.costs.items() if (blocks * cost <= free).all()]

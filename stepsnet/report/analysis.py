@@ -158,7 +158,7 @@ def _shortcut(blocks: Blocks, limits: Mapping[str, float], weights: str, run: Cu
 def _gradients(blocks: Blocks) -> Chart:
     depth = range(1, len(blocks) + 1)
     lines = [
-        Line("‖∂L/∂z‖, output of the block", depth, _column(blocks, "state_gradient"), STEPS),
+        Line("‖∂L/∂y‖, output of the block", depth, _column(blocks, "state_gradient"), STEPS),
         Line("‖∂L/∂w‖, weights of the block", depth, _column(blocks, "weight_gradient"), OTHER),
     ]
     return LineChart(title="Gradient norms over depth", lines=lines, x_label="block", y_label="norm", log_y=True)
@@ -193,7 +193,7 @@ def _run(run: Curves) -> list[Chart]:
 
 def _block_table(blocks: Blocks) -> Table:
     keys = ("width", "gamma", "sigma", "update", "cosine", "rank", "largest", "state_gradient", "weight_gradient")
-    titles = ("width", "γ", "σ", "update", "cosine", "rank", "max |z|", "‖∂L/∂z‖", "‖∂L/∂w‖")
+    titles = ("width", "γ", "σ", "update", "cosine", "rank", "max |z|", "‖∂L/∂y‖", "‖∂L/∂w‖")
     rows = [[str(index), block["name"], *(short(block[key]) for key in keys)] for index, block in enumerate(blocks, 1)]
     return Table((Column("block"), Column("name", "name"), *titles), rows)
 

@@ -15,6 +15,7 @@ from stepsnet.report.chart import BarChart, Chart, Line, LineChart
 from stepsnet.report.html import collapsed, command, figures, page, paragraph, section, write
 from stepsnet.report.svg import RESIDUAL, SERIES, STEPS
 from stepsnet.report.table import Column, Table
+from stepsnet.units import counted, megabytes, milliseconds, percent, si, significant
 
 Document: TypeAlias = Mapping[str, Any]
 Value: TypeAlias = Callable[[Mapping[str, Any]], float]
@@ -76,7 +77,7 @@ def _facts(document: Document) -> list[tuple[str, str]]:
         return [(name, f"exponent {series['laws']['time']['exponent']:.2f}")
                 for name, series in zip(names, fitted, strict=True)]  # fmt: skip
     saved = [row for row in document["rows"] if row["saved_per_input"] is not None]
-    return [(f"{row['model']}: saved for backward, an input", mega(row["saved_per_input"])) for row in saved]
+    return [(f"{row['model']}: saved for backward, an input", megabytes(row["saved_per_input"])) for row in saved]
 
 
 def tables_of(document: Document) -> list[Table]:
@@ -87,17 +88,13 @@ def tables_of(document: Document) -> list[Table]:
 def machine_line(document: Document) -> str:
     """Machine, versions and date in one sentence."""
     machine = document["machine"]
-    peak = ", ".join(f"{flops:.0f} in {dtype}" for dtype, flops in document.get("peak_gflops", {}).items())
+    peak = ", ".join(f"{significant(flops)} in {dtype}" for dtype, flops in document.get("peak_gflops", {}).items())
     limit = f"; fastest matrix product in this run, GFLOP/s: {peak}" if peak else ""
     bf16 = ", ".join(machine["bf16_instructions"]) or "no instructions for bf16"
     return (
         f"{machine['cpu']}, {counted(machine['cores'], 'core')}, {counted(machine['threads'], 'thread')}, "
         f"{machine['instructions']}, {bf16}, torch {machine['torch']}, {machine['date']}{limit}."
     )
-
-
-def counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def timed_lines(document: Document) -> list[str]:
@@ -124,7 +121,7 @@ def speed_tables(document: Document) -> list[Table]:
             row += ["reference", *[""] * (len(compares) - 1)] if index == 0 else compares
             middle, lower, upper = (milliseconds(one["time"][what]) for what in ("median", "lower", "upper"))
             row += [middle, f"{lower[:-3]} … {upper}"]
-            row += [f"{one['throughput']:.4g}", f"{one['gflops']:.0f}", f"{one['share_of_peak']:.0%}"]
+            row += [f"{one['throughput']:.4g}", significant(one["gflops"]), percent(one["share_of_peak"])]
             row += ["" if one["difference"] is None else f"{one['difference']:.0e}"] if compared else []
             rows.append(row)
     return [Table(columns, rows, "Speed")]
@@ -146,9 +143,9 @@ def memory_tables(document: Document) -> list[Table]:
     columns += [Column("saved for backward, an input")]
     cells = []
     for row in rows:
-        cell = [row["model"], row["mode"], str(row["blocks"]), f"{row['macs'] / 1e9:.2f} G", *map(mega, row["peaks"])]
-        cell += [mega(row["growth"])] if row["growth"] is not None else []
-        cells.append([*cell, "" if row["saved_per_input"] is None else mega(row["saved_per_input"])])
+        cell = [row["model"], row["mode"], str(row["blocks"]), si(row["macs"]), *map(megabytes, row["peaks"])]
+        cell += [megabytes(row["growth"])] if row["growth"] is not None else []
+        cells.append([*cell, "" if row["saved_per_input"] is None else megabytes(row["saved_per_input"])])
     return [Table(columns, cells, "Memory")]
 
 
@@ -163,9 +160,9 @@ def depth_tables(document: Document) -> list[Table]:
             laws.append([name, series["varies"], series["mode"], *cells])
         for point in series["points"]:
             accuracy = "" if point["accuracy"] is None else f"{point['accuracy']:.1f}"
-            row = [name, series["mode"], series["varies"], str(point["at"]), f"{point['macs'] / 1e9:.2f} G"]
+            row = [name, series["mode"], series["varies"], str(point["at"]), si(point["macs"])]
             row += [milliseconds(point["time"]["median"]), f"{point['throughput']:.4g}"]
-            points.append([*row, mega(point["saved_per_input"]), accuracy])
+            points.append([*row, megabytes(point["saved_per_input"]), accuracy])
     network, mode, varies = (Column(title, "name") for title in ("network", "mode", "varies"))
     columns = (
         network, mode, varies, Column("at", priority=0), Column("MACs", priority=2), Column("median", priority=0),
@@ -180,8 +177,8 @@ def construction_tables(document: Document) -> list[Table]:
     rows = []
     for row in document["rows"]:
         times_of = {what: milliseconds(row[what]["median"]) for what in ("make", "make_on_meta", "write", "read")}
-        sizes = [str(row["blocks"]), str(row["layers"]), f"{row['params'] / 1e6:.1f} M"]
-        made = [times_of["make"], times_of["make_on_meta"], mega(row["bytes"])]
+        sizes = [str(row["blocks"]), str(row["layers"]), si(row["params"])]
+        made = [times_of["make"], times_of["make_on_meta"], megabytes(row["bytes"])]
         rows.append([row["model"], *sizes, *made, times_of["write"], times_of["read"]])
     return [Table(columns, rows, "Construction")]
 
@@ -199,15 +196,6 @@ TABLES: dict[str, Callable[[Document], list[Table]]] = {
 
 def times(ratio: float) -> str:
     return f"{ratio:.2f}"
-
-
-def milliseconds(seconds: float) -> str:
-    digits = 0 if seconds >= 0.1 else 1 if seconds >= 0.01 else 2
-    return f"{1000 * seconds:.{digits}f} ms"
-
-
-def mega(count: float) -> str:
-    return f"{count / 1e6:,.1f} MB"
 
 
 def findings(document: Document) -> list[str]:

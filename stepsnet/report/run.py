@@ -18,6 +18,7 @@ from stepsnet.report.svg import OTHER, TIMES, TRAINING, VALIDATION, binned, know
 from stepsnet.report.table import Column, Table
 from stepsnet.runs import folder as files
 from stepsnet.runs.folder import EVALUATIONS, GAMMA, METRICS, WEIGHTS, read_lines
+from stepsnet.units import significant
 
 if TYPE_CHECKING:
     from stepsnet.macro.plan import StepPlan
@@ -139,7 +140,7 @@ def _facts(steps: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]
     seconds = sum(line.get("seconds", 0.0) for line in steps)
     if unit and seconds > 0:
         facts.append((f"{unit} per second", number(round(sum(line.get(unit, 0) for line in steps) / seconds))))
-    facts.append(("training time", f"{seconds / 3600:.2f} h" if seconds >= 3600 else f"{seconds:.0f} s"))
+    facts.append(("training time", f"{seconds / 3600:.2f} h" if seconds >= 3600 else f"{significant(seconds)} s"))
     return facts
 
 

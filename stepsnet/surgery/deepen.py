@@ -170,7 +170,9 @@ def _orders(host: Host, new: str, at: At) -> list[_Order]:
     if len(parts) == 1:
         longest = max(range(len(host.stages)), key=lambda stage: host.stages[stage].depth)
         parts = [new if stage == longest else "" for stage in range(len(host.stages))]
-    if len(parts) != len(host.stages) or not any(parts):
+    if not any(parts):
+        raise UsageError(f"'{new}' adds no block; it looks like '256x12'")
+    if len(parts) != len(host.stages):
         raise UsageError(
             f"'{new}' is for {len(parts)} stages, but the model has {len(host.stages)}; it looks like '256x12'"
         )
@@ -208,6 +210,10 @@ def _place(widths: list[int], depth: int, at: At) -> _Order:
         positions = sorted(at)
     if not positions or positions[0] < 0 or positions[-1] > depth:
         raise UsageError(f"at={list(at)}: positions are numbers of old blocks, from 0 to {depth}")
+    if len(set(positions)) < len(positions):
+        raise UsageError(f"at={list(at)} names a position twice; blocks are spread evenly over different positions")
+    if len(positions) > len(widths) and not isinstance(at, str):
+        raise UsageError(f"at={list(at)} has {len(positions)} positions for {len(widths)} new blocks; leave some out")
     groups: dict[int, list[int]] = {}
     for number, width in enumerate(widths):  # as evenly as it goes, the first places first
         groups.setdefault(positions[number * len(positions) // len(widths)], []).append(width)

@@ -197,7 +197,7 @@ class Host:
                 self.run(runs, self.example, look)
         except UsageError as error:
             if paths is None:
-                how = "name it with blocks='path.of.the.list' (command line: --blocks PATH)"
+                how = "name it with blocks='path.of.the.list' (command line: `stepify --blocks PATH`)"
                 what = f"no list of residual blocks was recognised; {how}"
                 raise UsageError(f"{type(self.model).__name__}: {what}") from error
         if paths is not None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from torch import nn
 
 from stepsnet.errors import UsageError
+from stepsnet.units import si
 
 ATTRIBUTE = "stepsnet_report"
 
@@ -64,9 +65,9 @@ class SurgeryReport:
         lines = [
             f"{self.what} of {self.model} ({self.library or 'own model'})",
             f"  plan        {self.plan_before}  →  {self.plan_after}   (join {self.join})",
-            f"  blocks      {self.blocks_before} → {self.blocks_after}",
-            f"  parameters  {_si(self.params_before)} → {_si(self.params_after)}  ({self.params_change:+.1%})",
-            f"  MACs        {_si(self.macs_before)} → {_si(self.macs_after)}  ({self.macs_change:+.1%})",
+            f"  blocks      {self.blocks_before} → {self.blocks_after} in the plan",
+            f"  parameters  {si(self.params_before)} → {si(self.params_after)}  ({self.params_change:+.1%})",
+            f"  MACs        {si(self.macs_before)} → {si(self.macs_after)}  ({self.macs_change:+.1%})",
             f"  input       {self.input}",
         ]
         if self.heads:
@@ -90,10 +91,3 @@ def surgery_report(model: nn.Module) -> SurgeryReport:
     if not isinstance(report, SurgeryReport):
         raise UsageError(f"this {type(model).__name__} was not changed by stepify or deepen, so there is no report")
     return report
-
-
-def _si(number: int) -> str:
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:.2f} {letter}"
-    return str(number)

@@ -26,6 +26,7 @@ from stepsnet.surgery.hosts import DonorHost, Stage, first_line
 WIDTHS = ("embed_dims", "embed_dim", "dims", "channels")
 DEPTHS = ("depths", "depth", "layers", "num_blocks")
 HEADS = ("num_heads",)
+FROM_PYTHON = "from Python, give make_block=, a function that builds them (the command line cannot)"
 ROTARY = re.compile("rope|rotary", re.IGNORECASE)
 
 
@@ -50,7 +51,7 @@ class TimmHost(DonorHost):
         if not self.timm.is_model(self.name):
             raise UsageError(
                 f"this {type(model).__name__} was not made by timm.create_model, "
-                "so its blocks cannot be built at another width; pass make_block="
+                f"so its blocks cannot be built at another width; {FROM_PYTHON}"
             )
         parameters = inspect.signature(type(model).__init__).parameters
         self.width_option, self.depth_option = _first(WIDTHS, parameters), _first(DEPTHS, parameters)
@@ -58,7 +59,7 @@ class TimmHost(DonorHost):
         if self.width_option is None or self.depth_option is None:
             raise UsageError(
                 f"timm's {type(model).__name__} has no option for the width and depth of its blocks, "
-                "so they cannot be built at another width; pass make_block="
+                f"so they cannot be built at another width; {FROM_PYTHON}"
             )
         super().__init__(model, heads, blocks, example, {**_recovered(model, parameters), **(options or {})})
         self.tuples = {key: self._several(parameters[key].default) for key in (self.width_option, self.depth_option)}
@@ -249,7 +250,7 @@ class TimmHost(DonorHost):
     def _compare(self, blocks: Sequence[nn.Module], others: Sequence[nn.Module]) -> None:
         for own, other in zip(blocks, others, strict=False):
             if (wrong := _difference(own, other)) is not None:
-                remedy = "give the options of create_model that the model was made with, as options={…}"
+                remedy = "from Python, give the options of create_model that the model was made with, as options={…}"
                 raise UsageError(f"a donor '{self.name}' has other blocks than this model ({wrong}); {remedy}")
 
 

@@ -216,7 +216,7 @@ class TransformersHost(DonorHost):
             found = ", ".join(f"{stage.depth} in '{stage.path}'" for stage in self.stages)
             raise UsageError(
                 f"{type(self.model).__name__} has {self.depth_option}={depths}, "
-                f"but {found} were found; name the lists with blocks="
+                f"but {found} were found; name the lists with blocks= (command line: `stepify --blocks`)"
             )
 
 
@@ -256,7 +256,8 @@ def _example(core: Any, config: Any) -> torch.Tensor:
         return torch.zeros(1, config.num_channels, *(side if isinstance(side, (tuple, list)) else (side, side)))
     if wants == "input_features" and hasattr(config, "num_mel_bins"):
         return torch.zeros(1, config.num_mel_bins, 2 * config.max_source_positions)
-    raise UsageError(f"{type(core).__name__} takes '{wants}', for which no example is known; give one with example=(…)")
+    raise UsageError(f"{type(core).__name__} takes '{wants}', for which no example is known; "
+                     "from Python, give one with example=(…)")
 
 
 def _shrink_vocabulary(config: Any) -> None:

@@ -24,6 +24,7 @@ from stepsnet.models import (
     layer_ids,
     load_weights,
 )  # fmt: skip
+from stepsnet.models.design import has_steps
 from stepsnet.models.files import read_header
 from stepsnet.runs.folder import is_stepped
 from stepsnet.surgery.adopted import adopt
@@ -176,10 +177,20 @@ def parameter_groups(
     return [{"params": members, "weight_decay": decay, "lr_share": share} for (decay, share), members in groups.items()]
 
 
+def check_steps(config: TrainConfig, model: Model) -> None:
+    """Refuse a join or a direction for a new run of a model without steps, where it has no effect."""
+    if not has_steps(model.plan):
+        for key, usual in (("join", "plain"), ("macro", "steps")):
+            if (value := getattr(config, key)) != usual:
+                raise UsageError(f"{key}={value} has no effect: the plan {model.plan} has one step per stage; give "
+                                 "plan= or a model with steps.")
+
+
 def preview(config: TrainConfig) -> dict[str, Any]:
     """What `train` would do: configuration, cost of the model, data and number of steps. Nothing is written."""
     task = task_of(config)
     model = model_of(config, task, "meta")
+    check_steps(config, model)
     cost = model.cost()
     per_epoch = BatchKeys(len(task.train), config.batch_size, config.seed, Processes()).batches_per_epoch
     steps = {"total": config.total_steps(per_epoch), "per_epoch": per_epoch, "peak_lr": config.peak_lr}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,13 @@ from stepsnet.dense.config import DetectConfig, SegmentConfig
 from stepsnet.errors import UsageError
 from stepsnet.runs import folder as runs
 from stepsnet.tasks import TASKS
-from stepsnet.train.typed import from_dict, override
+from stepsnet.train.typed import flat, from_dict, override, to_dict
 
 MACHINE_KEYS = ("workers", "parallel", "device", "data.root", "data.valid", "checkpoint.every", "checkpoint.keep",
                 "nonfinite", "nonfinite_limit", "eval.batch_size")  # fmt: skip
 """Keys that may change when a run is resumed: where and how it runs, not what it computes."""
 
+MOST_WORKERS = 1024
 _DENSE = ("detection", "segmentation")
 _IMAGES = ("classification", *_DENSE)
 _LABELS = ("classification", "language")
@@ -32,6 +34,15 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
     **{f"data.{key}": ("language",) for key in ("seq_len", "stride", "valid_windows", "pattern")},
     "data.valid": _LABELS, "data.valid_fraction": (*_LABELS, "segmentation"),
 }  # fmt: skip
+
+
+_ONLY_WITH: dict[str, tuple[str, str]] = {
+    "optim.betas": ("optim.name", "adamw"), "optim.eps": ("optim.name", "adamw"),
+    "optim.momentum": ("optim.name", "sgd"), "optim.nesterov": ("optim.name", "sgd"),
+    "schedule.power": ("schedule.kind", "poly"), "schedule.drops": ("schedule.kind", "steps"),
+    "nonfinite_limit": ("nonfinite", "skip"), "compile_backend": ("compile", "true"),
+}  # fmt: skip
+"""Keys that have an effect with one value of another key only."""
 
 
 def tasks_of(key: str) -> tuple[str, ...]:
@@ -224,9 +235,10 @@ class TrainConfig:
         for key in ("iters", "epochs", "batch_size", "accumulate", "lr"):
             if getattr(self, key) is not None and getattr(self, key) <= 0:
                 raise UsageError(f"{key} is {getattr(self, key)}, but must be above 0.")
-        for key in ("workers", "nonfinite_limit", "seed"):
-            if getattr(self, key) < 0:
-                raise UsageError(f"{key} is {getattr(self, key)}, but cannot be negative.")
+        for key, most in (("nonfinite_limit", math.inf), ("seed", math.inf), ("workers", MOST_WORKERS)):
+            if not 0 <= getattr(self, key) <= most:
+                allowed = "cannot be negative" if most == math.inf else f"must be from 0 to {most}"
+                raise UsageError(f"{key} is {getattr(self, key)}, but {allowed}.")
         if self.freeze and not self.weights:
             raise UsageError(f"freeze={self.freeze} would keep random weights; give weights to start from.")
         if self.seed >= 1 << 64:
@@ -276,7 +288,13 @@ def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
         words = [*words, "epochs=none"]
     elif "epochs" in given:
         words = [*words, "iters=none"]
-    return override(config, words)
+    config = override(config, words)
+    values = flat(to_dict(config))
+    for key in given & _ONLY_WITH.keys():
+        other, needed = _ONLY_WITH[key]
+        if (own := str(values[other]).lower()) != needed:
+            raise UsageError(f"{key} has no effect with {other}={own}; it is for {other}={needed}.")
+    return config
 
 
 def customise_resumed(

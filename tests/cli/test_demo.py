@@ -95,7 +95,10 @@ def test_a_stopped_demo_says_how_to_continue(
 @pytest.mark.usefixtures("trained")
 @pytest.mark.parametrize(
     ("words", "sentence"),
-    [(["--seed", "-1"], "--seed: -1 is not a whole number from 0"), (["--out", "full"], "full is not an empty folder")],
+    [
+        (["--seed", "-1"], "--seed: '-1' is not a whole number from 0"),
+        (["--out", "full"], "full is not an empty folder"),
+    ],
 )
 def test_usage_errors_are_reported(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("full").mkdir()

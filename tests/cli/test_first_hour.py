@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["train", "cifar10", "data.root=file"], ["cannot be read as an .npz file: it is not a zip archive."]),
         (["study", "steps", "--dry-run", "--data", "gutenberg=file"], ["--data has no effect with --dry-run"]),
         (["study", "steps", "--report", "--only", "*-s0"], ["--only has no effect with --report"]),
-        (["generate", "file", "--tokens", "0"], ["--tokens is 0"]),
+        (["generate", "file", "--tokens", "0"], ["--tokens: '0' is not a whole number from 1"]),
         (["predict", "nowhere", "file"], ["There is no run in nowhere"]),
         (["train", "digits", "iters=abc"], ["iters takes a whole number or none, not 'abc'."]),
         (

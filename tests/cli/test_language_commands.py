@@ -193,7 +193,7 @@ def test_a_tokenizer_of_another_size_is_refused(
     [
         (["nowhere"], "there is no file nowhere"),
         (["."], "There is no run in ."),
-        (["weights.safetensors", "--context", "-1"], "--context is -1"),
+        (["weights.safetensors", "--context", "-1"], "--context: '-1' is not a whole number from 0"),
         (["weights.safetensors", "--top-p", "2"], "top-p is 2"),
         (["image.safetensors"], "is not a language model"),
     ],

@@ -69,6 +69,21 @@ def test_a_detector_annotates_a_folder(root: Path, tmp_path: Path, capsys: pytes
     assert "broken.jpg" in said.err
 
 
+@pytest.mark.parametrize(("run", "task"), [("boxes", "detection"), ("pixels", "segmentation")])
+def test_info_and_export_of_a_run_of_a_dense_task(
+    root: Path, run: str, task: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["info", str(root / run), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["plan"], found["blocks"], found["input_size"]) == ("6x2; 12x1; 24x2; 48x2", 7, None)
+    assert main(["info", str(root / run)]) == 0
+    assert "Blocks and layers are those of the backbone" in capsys.readouterr().out
+    assert main(["info", str(root / run / "weights.safetensors")]) == 2
+    assert f"this is a model of {task} around test_swin; only the folder of its run makes it" in capsys.readouterr().err
+    assert main(["export", str(root / run)]) == 2
+    assert f"is a run of {task}; only classifiers and language models are exported" in capsys.readouterr().err
+
+
 def test_a_score_leaves_out_what_is_below(root: Path, tmp_path: Path) -> None:
     assert all(not entry["objects"] for entry in predict(root, "boxes", tmp_path, "--score", "1")["pictures"])
 
@@ -187,7 +202,7 @@ def test_a_classifier_predicts_what_validation_computes(classifier: Path) -> Non
     ("words", "sentence"),
     [
         (["--score", "0.5"], "--score is for runs of detection"),
-        (["--top", "0"], "--top is 0"),
+        (["--top", "0"], "--top: '0' is not a whole number from 1"),
         (["--ema"], "optim.ema=0"),
     ],
 )

@@ -50,7 +50,9 @@ def test_a_report_says_what_the_rule_says(tmp_path: Path, capsys: pytest.Capture
         (["steps", "--only", "nothing*"], "No cell of steps quick matches --only 'nothing*'"),
         (["steps", "--data", "cifar10"], "--data cifar10 is not of the form KEY=PATH"),
         (["steps", "--data", "cifar10=nowhere"], "there is no nowhere"),
-        (["steps", "--workers", "0"], "--workers and --hours must be above 0"),
+        (["steps", "--workers", "0"], "--workers: '0' is not a whole number from 1"),
+        (["steps", "--hours", "0"], "--hours is 0.0, but must be above 0"),
+        (["steps", "--hours", "nan"], "--hours is nan, but must be above 0"),
         (["steps", "--size", "full"], "steps of size full needs data: give --data cifar10=PATH"),
         (
             ["steps", "--size", "full", "--data", "cifar=."],

@@ -168,6 +168,11 @@ def test_a_batch_of_nothing_has_no_latency() -> None:
         parse_latency("10ms@batch0")
 
 
+def test_more_macs_than_the_parameters_allow_are_left_over() -> None:
+    most, many = (plan_for(ZooSubject("test_deit"), macs=macs) for macs in (1e18, 1e12))
+    assert most.plan == many.plan
+
+
 @pytest.mark.parametrize("text", ["22 million", "M", "1.2.3G", ""])
 def test_a_wrong_size_is_named(text: str) -> None:
     with pytest.raises(UsageError, match=r"is not a size; sizes look like 22M"):

@@ -166,6 +166,10 @@ def test_a_model_of_our_own_is_deepened_by_a_function_that_makes_blocks() -> Non
     ("new", "how", "message"),
     [
         ("32x2", {"at": "back"}, "at='back' is not known"),
+        ("32x2", {"at": [0, 0]}, "names a position twice"),
+        ("32x2", {"at": [0, 1, 2]}, "3 positions for 2 new blocks"),
+        ("", {}, "'' adds no block"),
+        ("32x1000000000", {}, "the most are 1,048,576 channels and 100,000 blocks"),
         ("32x2", {"at": "every:9"}, "'every:N' with N from 1 to 4"),
         ("32x2", {"at": [9]}, "positions are numbers of old blocks, from 0 to 4"),
         ("96x2", {}, "new blocks of width 96 do not fit into a state of 64 channels"),

@@ -54,7 +54,8 @@ class BlockMeasurement:
     largest: float
     """The largest |z_l|."""
     state_gradient: float
-    """‖∂L/∂z_l‖, over the channels it works on."""
+    """‖∂L/∂y‖, y the output of the block: over the channels it works on. `GradientFlow.activation_norms` is over all
+    channels of the state, and larger where others join later."""
     weight_gradient: float
     """‖∂L/∂w‖ over its weights."""
 
@@ -131,7 +132,7 @@ class _Look:
 
 
 def _gradients(scalar: Tensor, looks: Sequence[_Look]) -> list[tuple[float, float]]:
-    """‖∂L/∂z‖ and ‖∂L/∂w‖ of every block."""
+    """‖∂L/∂y‖ and ‖∂L/∂w‖ of every block."""
     weights = [[weight for weight in look.block.parameters() if weight.requires_grad] for look in looks]
     tensors = (*(look.output for look in looks), *(weight for group in weights for weight in group))
     wanted = {id(tensor): tensor for tensor in tensors if tensor.requires_grad}

@@ -32,7 +32,7 @@ class Limits:
     update: float = 10.0
     """A block whose branch is ten times its input replaces the state instead of refining it."""
     gradient_span: float = 1e3
-    """‖∂L/∂z‖ at the first block over that at the last, or the inverse. With one clip norm and one learning rate,
+    """‖∂L/∂y‖ at the first block over that at the last, or the inverse. With one clip norm and one learning rate,
     blocks three orders of magnitude apart cannot both learn; models that train well stay within 20."""
     starved: float = 1e-4
     """A block whose weights get less than this share of the median block's gradient is not trained."""
@@ -203,10 +203,10 @@ def _gradients(measured: Measurements, context: Context) -> Iterator[Finding]:
         return  # there is no ratio
     limit = LIMITS.gradient_span
     span = norms[0] / norms[-1]
-    rule = f"‖∂L/∂z‖ at the first and the last block are within a factor of {limit:g}"
+    rule = f"‖∂L/∂y‖ at the first and the last block are within a factor of {limit:g}"
     if span < 1 / limit:
         lost = max(number for number, norm in enumerate(norms, 1) if norm * limit < norms[-1])
-        what = (f"Gradients vanish: ‖∂L/∂z‖ at the first block is {span:.2g} of that at the last; it is below a "
+        what = (f"Gradients vanish: ‖∂L/∂y‖ at the first block is {span:.2g} of that at the last; it is below a "
                 f"thousandth up to block {lost}.")  # fmt: skip
         advice = "Make every block z + R(norm(z)), with the norm inside the branch: then the shortcut passes gradients."
         if traits.cut:
@@ -214,7 +214,7 @@ def _gradients(measured: Measurements, context: Context) -> Iterator[Finding]:
         change = dict(traits.cut) or _layerscale(traits)
         yield Finding("gradients-vanish", "severe", what, rule, span, 1 / limit, advice, change)
     elif span > limit:
-        what = f"Gradients explode: ‖∂L/∂z‖ at the first block is {span:.2g} times that at the last."
+        what = f"Gradients explode: ‖∂L/∂y‖ at the first block is {span:.2g} times that at the last."
         besides, change = ("clip gradients", {"clip": "1.0"})
         if context.clip:
             besides, change = "lower the learning rate", {"lr": ""}
@@ -225,7 +225,7 @@ def _gradients(measured: Measurements, context: Context) -> Iterator[Finding]:
 
 def _no_gradient(trained: bool | None) -> Finding:
     """A note before training, where a head of zeros may be intended; later a warning, because no block learns."""
-    rule = "‖∂L/∂z‖ at the last block is above 0"
+    rule = "‖∂L/∂y‖ at the last block is above 0"
     if trained is False:
         what = "The head passes no gradient back, as with zero weights: the gradients of the blocks are unknown."
         advice = "Before training, a head of zeros may be intended (timm's MLP-Mixer): measure again after a few steps."

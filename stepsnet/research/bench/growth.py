@@ -84,6 +84,8 @@ def with_width(name: str, width: int) -> Model:
     plans = create_model(name, device="meta").plans
     now = plans[-1].width
     wider = [StepPlan(tuple(_even(each * width / now) for each in plan.widths), plan.depths) for plan in plans]
+    if wider[-1].width != width:
+        raise UsageError(f"{name} cannot have width {width}; the nearest is {wider[-1].width}")
     return create_model(name, plan=wider, embed_dim=wider[0].width)
 
 
