@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stepsnet.errors import UsageError
 from stepsnet.models.design import format_plans
 from stepsnet.planner import latency as timing
-from stepsnet.planner.search import MAX_STEPS, RESOURCES, Candidate, combine, search
+from stepsnet.planner.search import MACS, MAX_STEPS, RESOURCES, Candidate, combine, search
 from stepsnet.planner.subject import Counted, Subject, count, stepped_stages
 
 SLACK = {"params": 1.05, "macs": 1.03}
@@ -104,6 +104,10 @@ def plan_for(
     ])  # fmt: skip
     target = limit[1] if macs is not None else whole[1]
     found, candidates = search_all(subject, counted, limit, target, steps)
+    if not found and (most := _most_macs(counted, limit)) < limit[MACS]:
+        # Depths are tried around their share of the MACs. Far more MACs than the other budgets allow lead nowhere.
+        lower = np.where(np.arange(len(limit)) == MACS, most, limit)
+        found, candidates = search_all(subject, counted, lower, min(target, most), steps)
     if not found:
         raise UsageError(_nothing_fits(subject, counted, whole, limit))
     own = sum(plan.blocks for plan in subject.plain)
@@ -129,6 +133,15 @@ def plan_for(
         candidates,
         _why_not_deeper(counted, limit, found[deepest]),
     )
+
+
+def _most_macs(counted: Counted, limit: NDArray[np.float64]) -> float:
+    """The most MACs that blocks of any width can use within the other budgets."""
+    costs = np.stack([cost for stage in counted.stages for cost in stage.costs.values()])
+    per_mac = (costs / costs[:, [MACS]]).min(axis=0)
+    free = limit - counted.fixed
+    others = [free[index] / per_mac[index] for index in range(len(limit)) if index != MACS and per_mac[index] > 0]
+    return float(counted.fixed[MACS] + min(others))
 
 
 def search_all(

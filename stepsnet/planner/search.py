@@ -104,19 +104,7 @@ def search(
         if (size := space.size()) > 0:
             plans += size
             _Bounded(space, best).run()
-    if not best and (most := _most_macs(stage, limit)) < limit[MACS]:
-        # Depths are tried around their share of the MACs. Far more MACs than the other budgets allow lead nowhere.
-        lower = np.where(np.arange(len(limit)) == MACS, most, limit)
-        best, more = search(stage, lower, min(target, most), steps)
-        plans += more
     return best, plans
-
-
-def _most_macs(stage: Stage, limit: Floats) -> float:
-    """The most MACs that blocks of any width can use within the other budgets."""
-    costs = np.stack(list(stage.costs.values()))
-    per_mac = (costs / costs[:, [MACS]]).min(axis=0)
-    return float(min(limit[other] / per_mac[other] for other in range(len(limit)) if per_mac[other] > 0))
 
 
 def combine(stages: Sequence[dict[int, Candidate]]) -> dict[int, Candidate]:
