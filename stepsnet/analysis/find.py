@@ -48,7 +48,7 @@ def find_blocks(model: nn.Module, *inputs: Any) -> list[FoundStack]:
         stacks = _confirm(model, runs, inputs) if runs and inputs else guessed
     found = [stack for stack in stacks if stack.blocks]
     if not found:
-        why = "no run of alike modules that return a tensor of the shape of their input"
+        why = "no list of similar modules that return a tensor of the shape of their input"
         raise UsageError(
             f"{type(model).__name__} has {why}; from Python, give its residual blocks, as blocks=model.layers"
         )

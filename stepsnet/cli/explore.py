@@ -6,7 +6,7 @@ import argparse
 import webbrowser
 from pathlib import Path
 
-SUMMARY = "write a page to choose a plan by hand: drag steps, see what they cost"
+SUMMARY = "write a page to choose a plan by hand: drag steps and see their cost"
 DESCRIPTION = """\
 Writes one HTML page that needs no network. It shows any registered model, or a model of transformers whose config.json
 you paste. Drag the width and depth of each step: the page counts blocks, layers, parameters, MACs, KV cache and

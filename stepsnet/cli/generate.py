@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     prompts: list[str] = args.prompt or [""]
     if " " in args.run and not Path(args.run).exists():
         if args.prompt:
-            raise UsageError(f"There is no run {args.run!r}; a second prompt is given by --prompt, as the first one.")
+            raise UsageError(f"There is no run {args.run!r}; if it is a prompt, put --prompt before it as well.")
         args.run, prompts = BOOKS, [args.run]
     place = find_run(args.run) if args.run.startswith(SHIPPED) else Path(args.run)
     if place.is_file():

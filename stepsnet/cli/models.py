@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 class Info:
     """`stepsnet info NAME`."""
 
-    SUMMARY = "show one model under any plan: its stack drawn, its cost counted"
+    SUMMARY = "draw one model under any plan and count its cost"
     DESCRIPTION = """\
 Draws the stack of a model, one bar per step, and counts its cost. --plan gives it another stack: width x blocks for
 each step, narrow to wide; stages separated by ';'; or only a number of steps.

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 VOCABULARY, LARGEST_VOCABULARY, SAMPLE_MB, COLUMN = 50_000, 1 << 20, 32, "text"
 SUMMARY = "turn text of any size into a tokenizer and memory-mapped token files"
 DESCRIPTION = """\
-Trains a byte-level BPE tokenizer on a sample of the text, encodes all of it in parallel, and writes train.bin,
-valid.bin, test.bin, tokenizer.json and manifest.json (counts, hashes) to a folder that `stepsnet train wikitext103
-data.root=FOLDER` reads. Memory does not grow with the text. If it is interrupted, the same command
+Trains a byte-level BPE tokenizer on a sample of the text and encodes all of the text in parallel. Writes train.bin,
+valid.bin, test.bin, tokenizer.json and manifest.json (counts, hashes) to a folder. `stepsnet train wikitext103
+data.root=FOLDER` reads this folder. Memory does not grow with the text. After an interruption the same command
 continues.
 
 FILES are text files, plain or compressed (.xz, .gz, .zst), folders of them, data sets saved by the `datasets`

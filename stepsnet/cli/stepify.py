@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepsnet.surgery.report import SurgeryReport
 
 HEADS = "keep_dim"
-SUMMARY = "give a model of timm or transformers steps: deeper at the same cost"
+SUMMARY = "give steps to a model of timm or transformers: deeper at the same cost"
 DESCRIPTION = """\
 Replaces the blocks of a model by narrower blocks of the same class in several steps, and writes it to a folder. The new
 blocks are untrained. --plan is a number of steps at equal cost, or width x blocks for each step, narrow to wide.

@@ -138,9 +138,9 @@ KEYS_PAGE = """\
 # All keys of `stepsnet train`
 
 A recipe sets all keys; `key=value` changes one. `stepsnet train --keys` prints this table, and
-`stepsnet train RECIPE --keys` the keys of one recipe with its values. An empty default: the recipe must set it. A key
-that the task of the recipe does not use is refused. Generated from `stepsnet/train/config.py`;
-`tests/test_docs.py` compares the two.
+`stepsnet train RECIPE --keys` the keys of one recipe with its values. If the column "default" has nothing, the recipe
+must set the key; the word "empty" is the empty text. A key that the task of the recipe does not use is refused.
+Generated from `stepsnet/train/config.py`; `tests/test_docs.py` compares the two.
 
 """
 

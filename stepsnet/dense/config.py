@@ -40,7 +40,7 @@ class DetectConfig:
     score: float = 0.05
     """Detections with a lower score are dropped."""
     overlap: float = 0.5
-    """Of two detections of a class with a higher IoU, the one with the higher score is kept."""
+    """IoU threshold of non-maximum suppression: above it, only the better of two detections of a class is kept."""
 
     def __post_init__(self) -> None:
         for key in ("channels", "hidden", "mask_convs", "rois", "rpn_samples", "candidates", "proposals", "detections"):

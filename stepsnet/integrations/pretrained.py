@@ -159,8 +159,8 @@ def _from_timm(name: str) -> dict[str, Tensor]:
         return timm.create_model(name, pretrained=True).state_dict()
     except (OSError, RuntimeError) as error:  # no connection and no copy in the cache; no such weights
         why = " ".join(str(error).split("\n", 1)[0].split())
-        raise UsageError(f"The pretrained weights of timm:{name} are not available ({why}) "
-                         "Where they were downloaded, give their model.safetensors as a file.") from error
+        raise UsageError(f"The pretrained weights of timm:{name} are not available ({why}); "
+                         "if you have their model.safetensors, give that file.") from error
 
 
 def _from_folder(folder: Path) -> dict[str, Tensor]:

@@ -206,7 +206,7 @@ def _walk(step: nn.Module, x: Tensor, *args: Any, **kwargs: Any) -> Iterator[Ten
 
 def _check_widths(steps: nn.ModuleList, widths: tuple[int, ...], rule: str, growing: tuple[int, ...]) -> None:
     if not widths or len(steps) != len(widths):
-        raise UsageError(f"{len(steps)} steps need as many widths, and at least one; got {len(widths)}: {widths}")
+        raise UsageError(f"give one width per step, for at least one step; got {len(steps)} steps and widths {widths}")
     if growing[0] < 1 or any(narrow >= wide for narrow, wide in pairwise(growing)):
         raise UsageError(f"the widths of the steps must be positive and {rule}, got {widths}")
 

@@ -142,7 +142,7 @@ class AdoptedImages(Adopted, VisionModel):
         return {"num_classes": self.num_classes, "mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 
     def intermediates(self, *_args: Any, **_options: Any) -> Any:
-        raise UsageError(f"a stepified {self.family} has no feature maps here; detection takes registered models")
+        raise UsageError(f"a stepified {self.family} has no feature maps; detection needs a registered model")
 
     pool = cut_after = intermediates  # parts of backbones as well
 

@@ -174,7 +174,7 @@ def _orders(host: Host, new: str, at: At) -> list[_Order]:
         raise UsageError(f"'{new}' adds no block; it looks like '256x12'")
     if len(parts) != len(host.stages):
         raise UsageError(
-            f"'{new}' is for {len(parts)} stages, but the model has {len(host.stages)}; it looks like '256x12'"
+            f"'{new}' is for {len(parts)} stages, but the model has {len(host.stages)}; write WIDTHxBLOCKS, as '256x12'"
         )
     orders: list[_Order] = []
     for number, (part, stage) in enumerate(zip(parts, host.stages, strict=True)):
@@ -185,7 +185,7 @@ def _orders(host: Host, new: str, at: At) -> list[_Order]:
             host.check_width(width, number)
         orders.append(_place(widths, stage.depth, at))
     if all(isinstance(what, int) for order in orders for what in order):
-        raise UsageError(f"'{new}' adds no block; it looks like '256x12'")
+        raise UsageError(f"'{new}' adds no block; write WIDTHxBLOCKS, as '256x12'")
     return orders
 
 

@@ -283,7 +283,8 @@ class DonorHost(Host):
         found = self.donors[key]
         if index >= len(found):
             where = self.stages[stage].path
-            raise UsageError(f"a donor of {type(self.model).__name__} has {len(found)} blocks at '{where}'; too few")
+            made = f"a {type(self.model).__name__} made at width {width}"
+            raise UsageError(f"{made} has {len(found)} blocks at '{where}', but at least {index + 1} are needed")
         return found[index]
 
 

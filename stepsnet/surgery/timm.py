@@ -243,7 +243,7 @@ class TimmHost(DonorHost):
         found = list(members)[stage.start :]
         if not found:
             raise UsageError(
-                f"a donor '{self.name}' of other width has no blocks at '{stage.path}', so none can be taken from it"
+                f"'{self.name}' made at another width has no blocks at '{stage.path}' that could be used"
             )
         return found
 
@@ -251,7 +251,7 @@ class TimmHost(DonorHost):
         for own, other in zip(blocks, others, strict=False):
             if (wrong := _difference(own, other)) is not None:
                 remedy = "from Python, give the options of create_model that the model was made with, as options={…}"
-                raise UsageError(f"a donor '{self.name}' has other blocks than this model ({wrong}); {remedy}")
+                raise UsageError(f"timm makes '{self.name}' with other blocks than this model ({wrong}); {remedy}")
 
 
 def _first(names: Sequence[str], parameters: Mapping[str, Any]) -> str | None:

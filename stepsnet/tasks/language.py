@@ -56,8 +56,8 @@ class Language:
             return
         path = folder / TOKENIZER
         if path.is_file() and BpeVocabulary.load(path).identity != self.vocabulary.identity:
-            raise UsageError(f"{folder} was started with a different tokenizer from that of its data; "
-                             "give it the data it was started with.")
+            raise UsageError(f"{folder} was started with a different tokenizer from that of data.root; "
+                             "give the data that it was started with.")
         replace_file(path, self.vocabulary.content.encode())
 
     def collate(self, samples: list[TextSample | None]) -> Batch:

@@ -100,9 +100,9 @@ class ScheduleConfig:
     warmup_iters: int = 0
     """Linear warm-up in steps."""
     start: float = 0.001
-    """At the first step of a warm-up."""
+    """Learning rate at the first step of a warm-up, relative to `lr`."""
     end: float = 0.01
-    """At the last step."""
+    """Learning rate at the last step, relative to `lr` (cosine and poly)."""
     power: float = 1.0
     """Exponent of `poly`."""
     drops: tuple[float, float] = (2 / 3, 11 / 12)
@@ -184,7 +184,7 @@ class TrainConfig:
     """The part that keeps its weights, from the input on: stem, stage1, stage2 …, body (all but the head), or a number
     of blocks; empty: nothing."""
     seed: int = 0
-    """Of initial weights, order of the data, augmentation and dropout."""
+    """Random seed of initial weights, order of the data, augmentation and dropout."""
     iters: int | None = None
     """Length of the run in steps; replaces epochs."""
     epochs: float | None = None

@@ -210,8 +210,8 @@ def test_slices_not_yet_joined_are_views() -> None:
         ([4, 4], "grow from narrow to wide"),
         ([6, 4], "grow from narrow to wide"),
         ([0, 4], "must be positive"),
-        ([2, 4, 6], "2 steps need as many widths"),
-        ([], "2 steps need as many widths"),
+        ([2, 4, 6], "one width per step"),
+        ([], "one width per step"),
     ],
 )
 def test_invalid_widths_are_refused(widths: list[int], sentence: str) -> None:
