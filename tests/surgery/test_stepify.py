@@ -264,7 +264,7 @@ def test_a_plan_that_does_not_run_leaves_the_model_as_it_was() -> None:
             lambda: tiny.vit(mlp_ratio=2),
             tiny.VIT_PLAN,
             {},
-            r"other blocks than this model \(.*fc.*\); give the options of create_model",
+            r"other blocks than this model \(.*fc.*\); from Python, give the options of create_model",
         ),
         (tiny.vit, "128x2, 64x2", {}, "has a step of 128 channels; the model has 64"),
         (tiny.vit, "64x2, 64x2", {}, "neighbouring steps must differ"),
