@@ -26,7 +26,7 @@ DESCRIPTION = """\
 Measures one quantity inside a model, block by block:
 
   gamma         the shortcut ratio γ = σ(z_0)/σ(z_l) and the other weights of Eq. 2
-  gradients     ∂ẑ_l/∂ẑ_0 by autograd beside γ, and gradient norms: of the state z_l, all channels, and of weights
+  gradients     ∂ẑ_l/∂ẑ_0 by autograd beside γ, and gradient norms of the state z_l (all channels) and of weights
   contribution  how much each step changes the state
   width         the effective rank of the state: how many directions of its width it uses
   paths         a trained run with channels of the slow path (the first step's) or the fast path (all others) set

@@ -21,10 +21,10 @@ twice the plain network's.
   stepsnet plan test_deit --latency 10ms@batch1                  measured on this CPU, block by block
   stepsnet plan timm:vit_small_patch16_224 --blocks 24           a model of timm; hf:TYPE_OR_FOLDER for transformers
 
-The table has the best plan for several depths. Blocks are those of the plan: the blocks of a ResNet that change the
-width between stages are outside of it; `stepsnet models` and `info` count them too. Latency is predicted from the
-measured times of single blocks; plans near the chosen depth are also measured end to end. Block times are kept in
-~/.cache/stepsnet."""
+The table has the best plan for several depths. It counts the blocks of the plan. The blocks of a ResNet that change
+the width between stages are not part of the plan; `stepsnet models` and `info` count them too. Latency is predicted
+from the measured times of single blocks; plans near the chosen depth are also measured end to end. Block times are
+kept in ~/.cache/stepsnet."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -171,7 +171,7 @@ def _orders(host: Host, new: str, at: At) -> list[_Order]:
         longest = max(range(len(host.stages)), key=lambda stage: host.stages[stage].depth)
         parts = [new if stage == longest else "" for stage in range(len(host.stages))]
     if not any(parts):
-        raise UsageError(f"'{new}' adds no block; it looks like '256x12'")
+        raise UsageError(f"'{new}' adds no block; write WIDTHxBLOCKS, as '256x12'")
     if len(parts) != len(host.stages):
         raise UsageError(
             f"'{new}' is for {len(parts)} stages, but the model has {len(host.stages)}; write WIDTHxBLOCKS, as '256x12'"
