@@ -217,7 +217,7 @@ class _Hooks:
         def enter_block(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
             z, _ = carried(args, kwargs, None)
             if z is None:
-                raise UsageError(f"{type(block).__name__} takes no tensor, so it is no residual block")
+                raise UsageError(f"{type(block).__name__} takes no tensor, so it is not a residual block")
             if block is not blocks[0] and not start:
                 raise UsageError("blocks must be in the order of their calls; the first one was not called first")
             if block is blocks[0] or start[0].shape != z.shape:
@@ -232,7 +232,7 @@ class _Hooks:
         def after_block(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
             _, z = carried(args, kwargs, output)
             if z is None:
-                raise UsageError(f"{type(block).__name__} returns no tensor, so it is no residual block")
+                raise UsageError(f"{type(block).__name__} returns no tensor, so it is not a residual block")
             if z.shape != start[0].shape:  # a block that changes the shape starts a stage
                 entering = self.enter(z, dim_of(z))
                 output = entering if isinstance(output, Tensor) else (entering, *output[1:])

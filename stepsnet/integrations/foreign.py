@@ -137,7 +137,7 @@ def _named_class(library: ModuleType, folder: str) -> Any:
 def _saved(library: ModuleType, folder: str, with_head: bool) -> tuple[nn.Module, str]:
     """A model and a description of its weights. Only safetensors are read: a pickle can run code."""
     if not (Path(folder) / "config.json").is_file():
-        raise UsageError(f"there is no config.json in {folder}: not a folder of transformers (nothing is downloaded)")
+        raise UsageError(f"{folder} has no config.json; give a folder that transformers saved (nothing is downloaded)")
     how = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
     try:
         with quietly(library):
@@ -228,12 +228,12 @@ def inputs_for(model: Any, what: str) -> tuple[tuple[Any, ...], str]:
         height, width = side if isinstance(side, (tuple, list)) else (side, side)
         x, data = random_images(config.num_channels, height, width)
         return (x,), data
-    raise UsageError(f"{what} takes '{needs}', for which there is no random input here; {FROM_PYTHON}")
+    raise UsageError(f"{what} takes '{needs}', for which stepsnet has no random input; {FROM_PYTHON}")
 
 
 def _refuse_two_inputs(config: Any, what: str) -> None:
     if getattr(config, "is_encoder_decoder", False):
-        raise UsageError(f"{what} has an encoder and a decoder, for which there is no random input here; {FROM_PYTHON}")
+        raise UsageError(f"{what} has an encoder and a decoder, for which stepsnet has no random input; {FROM_PYTHON}")
 
 
 def _first_line(error: Exception) -> str:

@@ -104,7 +104,7 @@ def _read(model: Model, source: str) -> dict[str, Tensor]:
     kind, _, name = source.partition(":")
     if kind in ("timm", "hf") and any(len(plan) > 1 for plan in model.plans):
         name = model.default_cfg.get("architecture", type(model).__name__)
-        raise UsageError(f"{source} cannot start {name}, which has several steps: other libraries have weights of "
+        raise UsageError(f"{source} does not fit {name}, which has several steps: other libraries have weights of "
                          "one-step models only, for example for model=deit_small, resnet50 or swin_tiny.")
     if kind == "timm":
         return timm_weights(model.family, _from_timm(name))

@@ -106,7 +106,7 @@ def read_header(path: str | Path, ours: bool = True) -> dict[str, str]:
     except safetensors.SafetensorError as error:
         why = "pickled checkpoints are not read, since they can run code; convert a state dict with"
         raise UsageError(
-            f"{path} is no safetensors file ({error}); {why} {CONVERT.replace('FILE', str(path))}"
+            f"{path} is not a safetensors file ({error}); {why} {CONVERT.replace('FILE', str(path))}"
         ) from error
     if ours and "stepsnet_format" not in header:
         raise UsageError(f"{path} does not say which model it is for; use create_model(name, checkpoint_path=…)")

@@ -24,8 +24,8 @@ class NativeHost(Host):
 
     def __init__(self, model: Model) -> None:
         if len(model.plans) > 1 or not isinstance(model.nets()[0], StepsNet):
-            what = "deepen takes its models with one stage in steps: DeiT and language models"
-            raise UsageError(f"{type(model).__name__} of this package: {what}; give others a longer plan")
+            what = "of the models of this package, deepen takes DeiT and language models"
+            raise UsageError(f"{what}, not {type(model).__name__}; make a deeper one with create_model(…, plan=…)")
         self.native = model
         super().__init__(model, (torch.zeros_like(model.dummy_input(), device="cpu"),))
 

@@ -48,7 +48,7 @@ class TransformersHost(DonorHost):
             names[0] = _first(("embed_dim",), self.config)
         if names[0] is None or names[1] is None:
             raise UsageError(
-                f"the configuration of {type(model).__name__} names no width and depth that are known here"
+                f"the configuration of {type(model).__name__} has no option for width and depth that stepsnet knows"
             )
         self.width_option, self.depth_option, self.heads_option = str(names[0]), str(names[1]), names[2]
         self._core = _core(model)

@@ -102,7 +102,7 @@ def test_a_vision_model_of_transformers_gets_images(tmp_path: Path) -> None:
         ("timm:vit_tiny_patch16_225", "timm has no model 'vit_tiny_patch16_225'; nearest: vit_tiny"),
         ("timm:test_vit.nothing", "timm cannot make 'test_vit.nothing': Invalid pretrained tag"),
         ("hf:lama", "transformers has no model type 'lama'; nearest: llama"),
-        ("hf:some/where", "there is no config.json in some/where"),
+        ("hf:some/where", "some/where has no config.json"),
         ("hf:t5", "t5 has an encoder and a decoder"),
         ("hf:", "is not timm:NAME, hf:FOLDER or hf:TYPE"),
         ("steps_deit_tiny", "is not timm:NAME, hf:FOLDER or hf:TYPE"),

@@ -182,7 +182,7 @@ def test_a_pickle_is_refused_and_does_not_run(write: Any, path: Path, tmp_path: 
     proof = tmp_path / "it-ran"
     with path.open("wb") as file:
         write({"weight": Payload(proof)}, file)
-    with pytest.raises(UsageError, match=r"model\.safetensors is no safetensors file .* can run code"):
+    with pytest.raises(UsageError, match=r"model\.safetensors is not a safetensors file .* can run code"):
         load_model(path)
     with pytest.raises(UsageError, match="can run code"):
         create_model("test_deit", checkpoint_path=path)
@@ -253,7 +253,7 @@ def test_a_pickled_checkpoint_is_refused_with_the_code_that_converts_it(
     monkeypatch.chdir(tmp_path)
     model = create_model("test_deit").eval()
     torch.save(model.state_dict(), "w.pth")
-    with pytest.raises(UsageError, match=r"w\.pth is no safetensors file .* convert a state dict with ") as caught:
+    with pytest.raises(UsageError, match=r"w\.pth is not a safetensors file .* convert a state dict with ") as caught:
         create_model("test_deit", checkpoint_path="w.pth")
     exec(str(caught.value).partition("convert a state dict with ")[2])  # the code in the message works
     x = example(model)

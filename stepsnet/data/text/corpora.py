@@ -56,7 +56,7 @@ def _gutenberg_file(config: DataConfig, part: str) -> Path:
     path = Path(config.root).expanduser() / GUTENBERG_FILES[part]
     if not config.root or not path.is_file():
         others = " and ".join(name for name in GUTENBERG_FILES.values() if name != path.name)
-        raise UsageError(f"data.root={config.root!r} must be a folder with {path.name}, which is missing, {others}.")
+        raise UsageError(f"data.root={config.root!r} has no {path.name}; it must be a folder with this file, {others}.")
     return path
 
 
