@@ -177,7 +177,7 @@ class StepsTransformerModel(StepsTransformerPreTrainedModel):
         super().__init__(config)
         self.network = config.build()
         self.gradient_checkpointing = False
-        self.post_init()  # type: ignore[no-untyped-call]
+        self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
         return self.network.embed
@@ -237,7 +237,7 @@ class StepsTransformerForCausalLM(StepsTransformerPreTrainedModel, GenerationMix
         super().__init__(config)
         self.model = StepsTransformerModel(config)
         self.lm_head = linear(config.hidden_size, config.vocab_size, bias=False)
-        self.post_init()  # type: ignore[no-untyped-call]
+        self.post_init()
 
     def forward(
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,

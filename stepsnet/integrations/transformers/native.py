@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -55,7 +56,16 @@ class NativeConfig:
 
 
 class PortableModel(PreTrainedModel):
-    """`save_pretrained` also writes the code of the model, so that the folder loads where stepsnet is not installed."""
+    """`save_pretrained` also writes the code of the model, so that the folder loads where stepsnet is not installed.
+
+    PEFT knows its default layers by model type. A new model adds its own if PEFT was imported before.
+    """
+
+    def post_init(self) -> None:
+        super().post_init()  # type: ignore[no-untyped-call]
+        peft = sys.modules.get("peft.utils.constants")
+        if peft is not None and any(name.endswith(".qkv") for name, _ in self.named_modules()):
+            peft.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.setdefault(self.config.model_type, ["qkv"])
 
     def save_pretrained(  # type: ignore[override]  # all further arguments are the library's
         self, save_directory: str | Path, *, push_to_hub: bool = False, **options: Any

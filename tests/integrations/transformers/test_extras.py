@@ -1,15 +1,20 @@
-"""PEFT and lm-evaluation-harness on our models. They are no extras of ours: pip install them."""
+"""PEFT, lm-evaluation-harness and counters of MACs on our models. They are no extras of ours: pip install them."""
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from stepsnet.data.text.vocabulary import ByteVocabulary
-from stepsnet.transformers import make_tokenizer
+from stepsnet.models import cost_of, create_model
+from stepsnet.transformers import from_stepsnet, make_tokenizer
 from tests.integrations.transformers.common import make_ids, make_model
 
 
@@ -32,14 +37,75 @@ def test_peft_trains_saves_and_merges_lora(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["test_steps_transformer", "test_steps_swin", "test_steps_deit"])
+def test_peft_has_default_layers_for_models_made_after_its_import(name: str) -> None:
+    peft = pytest.importorskip("peft", reason="pip install peft==0.21.2")
+    base = make_model() if "transformer" in name else from_stepsnet(create_model(name))
+    model = peft.get_peft_model(base, peft.LoraConfig())
+    adapted = {key.split(".lora_")[0].rpartition(".")[2] for key, p in model.named_parameters() if p.requires_grad}
+    assert adapted == {"qkv"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_prefix_tuning_needs_uniform_heads() -> None:
+    peft = pytest.importorskip("peft", reason="pip install peft==0.21.2")
+    settings, ids = peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4), make_ids()
+    model = peft.get_peft_model(make_model(heads="uniform", head_dim=8), settings)
+    model(input_ids=ids, labels=ids).loss.backward()
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+    assert model.generate(input_ids=ids, max_new_tokens=3, pad_token_id=0).shape == (2, 15)
+    with pytest.raises(RuntimeError, match="Sizes of tensors must match"):  # PEFT makes one shape for all layers
+        peft.get_peft_model(make_model(plan="16x1, 32x1"), settings)(input_ids=ids)
+
+
+class AttentionMacs(TorchFunctionMode):
+    """Counts fused attention, which the counters of other libraries leave out."""
+
+    macs = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is functional.scaled_dot_product_attention:
+            self.macs += 2 * args[0].numel() * args[1].shape[-2]
+        return func(*args, **(kwargs or {}))
+
+
+FAMILIES = ("deit", "swin", "swinpp", "resnet", "transformer")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("counter", ["fvcore", "thop"])
+def test_counters_agree_on_layers(counter: str, family: str) -> None:
+    """Linear layers and convolutions are equal. Norms, which we leave out, are left out of theirs."""
+    library = pytest.importorskip(counter, reason=f"pip install {counter}")
+    model = create_model(f"test_steps_{family}").eval()
+    text = family == "transformer"
+    x = torch.zeros(1, *model.input_size, dtype=torch.long if text else torch.float32)
+    with AttentionMacs() as attention, torch.no_grad():
+        model(x)
+    expected = cost_of(model).macs - attention.macs
+    if counter == "fvcore":
+        operators = importlib.import_module("fvcore.nn").FlopCountAnalysis(model, (x,)).by_operator()
+        found = operators["conv"] + operators["linear"]
+    else:
+        layers = {type(module) for module in model.modules()} - {nn.Linear, nn.Conv2d, nn.Identity}
+        leaves = [kind for kind in layers if kind.__module__.startswith("torch.nn") and kind is not nn.Sequential]
+        others = dict.fromkeys(leaves, lambda *_: None)
+        found, _ = library.profile(model, (x,), custom_ops=others, verbose=False)
+        if text:  # it sees modules only, and the head is a function of the shared embedding
+            found += x.numel() * cast(Any, model).embed.weight.numel()
+    assert found == expected
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_lm_eval_scores_a_byte_model() -> None:
     huggingface = pytest.importorskip("lm_eval.models.huggingface", reason="pip install lm_eval==0.4.13")
     from lm_eval.api.instance import Instance  # type: ignore[import-not-found,unused-ignore]
 
     model, tokenizer = make_model(), make_tokenizer(ByteVocabulary())
     harness = huggingface.HFLM(pretrained=model, tokenizer=tokenizer, device="cpu", batch_size=1)
-    request = Instance(request_type="loglikelihood", doc={}, arguments=("The ", "quick"), idx=0)
+    request = Instance(request_type="loglikelihood", doc={}, arguments=("The", " quick"), idx=0)
     ((score, _),) = harness.loglikelihood([request])
     ids = torch.tensor([list(b"The quick")])
     logits = cast(Any, model)(ids).logits.log_softmax(-1)
-    assert score == pytest.approx(logits[0, 3:8].gather(1, ids[0, 4:, None]).sum().item(), abs=1e-3)
+    assert score == pytest.approx(logits[0, 2:8].gather(1, ids[0, 3:, None]).sum().item(), abs=1e-3)

@@ -11,6 +11,8 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     CompileConfig,
+    ContinuousBatchingConfig,
+    GenerationConfig,
     StaticCache,
 )
 
@@ -61,6 +63,22 @@ def test_generation_with_a_static_cache_is_one_graph() -> None:
     found = write(model, ids, cache_implementation="static", compile_config=settings)
     assert torch.equal(found, expected)
     assert "_compiled_call" in vars(model)
+
+
+def test_continuous_batching_with_uniform_heads() -> None:
+    """The library's paged cache has one head shape for all layers."""
+    model, ids = make_model(heads="uniform", head_dim=8), make_ids(length=6)
+    settings = GenerationConfig(max_new_tokens=8, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    small = ContinuousBatchingConfig(num_blocks=4, max_batch_tokens=32)
+    inputs = ids.tolist()
+    found = cast(Any, model).generate_batch(inputs, settings, continuous_batching_config=small)
+    written = [result.generated_tokens for _, result in sorted(found.items())]
+    assert written == write(model, ids)[:, 6:].tolist()
+
+
+def test_flex_attention_is_refused_by_the_library() -> None:
+    with pytest.raises(ValueError, match="does not support an attention implementation through torch's flex_attention"):
+        make_model(attention="flex_attention")
 
 
 def test_uniform_heads_are_those_of_the_last_step() -> None:
