@@ -34,7 +34,7 @@ def percent(share: float) -> str:
 
 def counted(count: int, what: str) -> str:
     """1 step, 2 steps."""
-    return f"{count} {what}{'s' * (count != 1)}"
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def clock(seconds: float) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stepsnet.cli.console import print_json, progress, say
 from stepsnet.cli.options import count, refuse
+from stepsnet.units import counted
 
 if TYPE_CHECKING:
     from stepsnet.data.text.sources import Source
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     if manifest.vocabulary < vocabulary and args.tokenizer is None:
         print(f"The text is too small for {vocabulary} tokens: the vocabulary has {manifest.vocabulary}.")
     for name, part in manifest.parts.items():
-        text = f"{part.bytes:,} bytes, {part.words:,} words, {part.documents:,} documents"
+        text = f"{part.bytes:,} bytes, {counted(part.words, 'word')}, {counted(part.documents, 'document')}"
         print(f"{name}: {part.tokens:,} tokens of {text} in {args.out / part.file}")
     return 0
 

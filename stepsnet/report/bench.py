@@ -156,7 +156,7 @@ def depth_tables(document: Document) -> list[Table]:
         name = series["label"]
         if series["laws"]:
             found = [series["laws"][what] for what in ("time", "macs", "memory")]
-            cells = [f"{law['exponent']:.2f} ± {law['error']:.2f}" for law in found]
+            cells = [_with_error(law, " ± {:.2f}") for law in found]
             laws.append([name, series["varies"], series["mode"], *cells])
         for point in series["points"]:
             accuracy = "" if point["accuracy"] is None else f"{point['accuracy']:.1f}"
@@ -218,8 +218,13 @@ def _speed_sentences(case: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
+def _with_error(law: Mapping[str, float], form: str) -> str:
+    """An exponent and its error; a line through two points has none."""
+    return f"{law['exponent']:.2f}" + (form.format(law["error"]) if law["error"] else "")
+
+
 def _law_sentence(series: Mapping[str, Any]) -> str:
-    grow = {what: f"^{law['exponent']:.2f} (± {law['error']:.2f})" for what, law in series["laws"].items()}
+    grow = {what: f"^{_with_error(law, ' (± {:.2f})')}" for what, law in series["laws"].items()}
     x = series["varies"]
     others = f"MACs {x}{grow['macs']}, saved bytes {x}{grow['memory']}"
     return f"{series['label']}, {series['mode']}: time grows as {x}{grow['time']}, {others}."

@@ -36,6 +36,7 @@ class SurgeryReport:
     blocks: tuple[str, ...] = ()
     """Names of the model's residual blocks, in order."""
     join: str = "plain"
+    """stepify: how the channels of a wider step are joined."""
     heads: dict[int, int] = field(default_factory=dict)
     """Heads of blocks of each width, where the rule is known."""
     moved: dict[str, str] = field(default_factory=dict)
@@ -62,9 +63,10 @@ class SurgeryReport:
         )
 
     def __str__(self) -> str:
+        join = f"   (join {self.join})" if self.what == "stepify" else ""
         lines = [
             f"{self.what} of {self.model} ({self.library or 'own model'})",
-            f"  plan        {self.plan_before}  →  {self.plan_after}   (join {self.join})",
+            f"  plan        {self.plan_before}  →  {self.plan_after}{join}",
             f"  blocks      {self.blocks_before} → {self.blocks_after} in the plan",
             f"  parameters  {si(self.params_before)} → {si(self.params_after)}  ({self.params_change:+.1%})",
             f"  MACs        {si(self.macs_before)} → {si(self.macs_after)}  ({self.macs_change:+.1%})",

@@ -133,7 +133,7 @@ def _adopted(config: TrainConfig, task: Task, device: str | None) -> Model:
     if wrong := [word for word, given in refused.items() if given]:
         raise UsageError(f"{config.model} is a stepified model of another library, which does not take {wrong[0]}.")
     model = adopt(config.model, drop_path=config.drop_path, **task.model_kwargs())
-    model.started = f"the weights in {config.model}"
+    model.started = f"Started from the weights in {config.model}."
     model.set_grad_checkpointing(config.grad_checkpointing)
     return model if device is None else model.to(device)
 

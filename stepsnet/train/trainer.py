@@ -41,6 +41,7 @@ from stepsnet.train.evaluate import evaluate
 from stepsnet.train.loader import BatchKeys, TrainingBatches, ValidationBatches
 from stepsnet.train.optim import WeightAverage, lr_share, set_lr
 from stepsnet.train.typed import to_dict
+from stepsnet.units import counted
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def resume(
         if not words:
             return TrainResult(folder, done, done, True, None, metrics)
         if not any(word.startswith(("iters=", "epochs=")) for word in words):
-            raise UsageError(f"{folder} has finished after {done} steps: nothing can change but its length. "
+            raise UsageError(f"{folder} has finished after {counted(done, 'step')}: nothing can change but its length. "
                              f"iters=N or epochs=N extends it.")
     length = () if done is None else ("iters", "epochs")
     config = customise_resumed(config, words, (*MACHINE_KEYS, *length))
@@ -94,7 +95,8 @@ def resume(
         trainer = Trainer(config, callbacks, task=task, processes=processes, pretrained=fresh)
         trainer.extended_from = done
         if done is not None and trainer.total_steps <= done:
-            raise UsageError(f"{folder} has finished after {done} steps; {trainer.total_steps} steps do not extend it.")
+            asked = counted(trainer.total_steps, "step")
+            raise UsageError(f"{folder} has finished after {counted(done, 'step')}; {asked} would not extend it.")
         return trainer.fit(folder)
 
 

@@ -159,6 +159,10 @@ def test_tables_of_tiny_models_have_no_zero(capsys: pytest.CaptureFixture[str]) 
         assert " 0.0" not in capsys.readouterr().out
 
 
+def test_counts_of_one_are_singular() -> None:
+    assert [units.counted(count, "step") for count in (1, 2, 1234)] == ["1 step", "2 steps", "1,234 steps"]
+
+
 def test_info_says_which_blocks_it_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "test_resnet"]) == 0
     assert "8 blocks (4 of them outside of the plan)" in capsys.readouterr().out

@@ -107,6 +107,7 @@ def test_only_the_ends_of_branches_are_zeroed_and_all_of_them_learn_at_once() ->
     assert (report.blocks_before, report.blocks_after, report.difference) == (4, 5, 0.0)
     assert report.params_after > report.params_before
     assert "max |Δ| = 0" in str(report)
+    assert "join" not in str(report)
 
 
 def test_layer_scale_is_zeroed_where_there_is_one() -> None:
