@@ -63,7 +63,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
         {"global_pool": ""},
         r"1000 classes with global_pool='': a classifier needs a pool; without a pool, give num_classes=0",
     ),
-    ("swin_tiny", {"num_classes": -1}, r"-1 classes"),
+    ("swin_tiny", {"num_classes": -1}, r"num_classes is -1, but must be"),
     (
         "swin_tiny",
         {"drop_path_rate": 1.0},
