@@ -192,7 +192,7 @@ class TrainConfig:
     batch_size: int
     """Samples per update, over all processes and accumulated parts."""
     accumulate: int = 1
-    """Into how many parts each process splits its share of a batch, to save memory."""
+    """Each process splits its share of a batch into this many parts, one after the other, to save memory."""
     lr: float
     """The highest learning rate of the schedule; see optim.lr_batch."""
     out: str = ""
