@@ -178,8 +178,11 @@ def parameter_groups(
 
 
 def check_steps(config: TrainConfig, model: Model) -> None:
-    """Refuse a join or a direction for a new run of a model without steps, where it has no effect."""
-    if not has_steps(model.plan):
+    """Refuse a join or a direction for a new run of a model without steps, where it has no effect.
+
+    With `weights` both may come from their file, and a difference from it is refused when they are loaded.
+    """
+    if not config.weights and not has_steps(model.plan):
         for key, usual in (("join", "plain"), ("macro", "steps")):
             if (value := getattr(config, key)) != usual:
                 raise UsageError(f"{key}={value} has no effect: the plan {model.plan} has one step per stage; give "
