@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import html.parser
 import importlib
 import inspect
@@ -99,6 +100,25 @@ def test_the_reference_has_every_public_name_and_all_have_a_docstring() -> None:
     assert [f"{home}.{name}" for home, name, _ in names if f"{{ #{name} }}" not in pages[f"{home}.md"]] == []
     undescribed = [f"{home}.{name}" for home, name, value in names if not has_docstring(value)]
     assert undescribed == []
+
+
+def test_the_reference_has_the_names_in_modules_of_all_packages() -> None:
+    text = "\n".join(api_pages().values())
+    folders = (
+        "analysis", "blocks", "data", "dense", "export", "macro", "models", "planner", "report", "runs", "surgery",
+        "tasks", "train",
+    )  # fmt: skip
+    missing = [
+        f"{file.relative_to(ROOT)}: {part.name}"
+        for folder in folders
+        for file in (ROOT / "stepsnet" / folder).rglob("*.py")
+        for part in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(part, ast.ClassDef | ast.FunctionDef)
+        and not part.name.startswith("_")
+        and f"| `{part.name}` |" not in text
+        and f"{{ #{part.name} }}" not in text
+    ]
+    assert missing == []
 
 
 def test_the_commands_are_in_the_reference() -> None:

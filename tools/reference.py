@@ -1,4 +1,5 @@
-"""The API reference as Markdown, from docstrings: a page per package that has `__all__`, and one of all commands.
+"""The API reference as Markdown, from docstrings: a page per package that has `__all__`, one of the names in modules of
+other packages, and one of all commands.
 
 Run by `tools.site`; nothing of it is kept in the repository.
 """
@@ -42,7 +43,34 @@ def api_pages() -> dict[str, str]:
     modules = public_modules()
     pages = {f"{module.__name__}.md": _page(module) for module in modules}
     rows = [f"| [{module.__name__}]({module.__name__}.md) | {_sentence(module)} |\n" for module in modules]
-    return {"index.md": INTRODUCTION + "".join(rows)} | pages
+    rows.append("| [Names in modules](modules.md) | Classes and functions that packages do not export |\n")
+    return {"index.md": INTRODUCTION + "".join(rows), "modules.md": modules_page()} | pages
+
+
+def modules_page() -> str:
+    """Public classes and functions of modules that no other page has, with the first part of their docstrings."""
+    shown = {id(getattr(module, name)) for module in public_modules() for name in module.__all__}
+    parts = ["# Names in modules\n\nClasses and functions that a package does not export, for those who extend it.\n"]
+    for module in inner_modules():
+        own = {name: value for name, value in vars(module).items() if defined_in(module, name, value)}
+        rows = [f"| `{name}` | {_sentence(value)} |" for name, value in own.items() if id(value) not in shown]
+        if rows:
+            parts += [f"## {module.__name__}\n", _sentence(module), "\n| name | what it is |\n|---|---|", *rows, ""]
+    return "\n".join(parts)
+
+
+def inner_modules() -> list[ModuleType]:
+    """Modules and packages without `__all__`, except those of the command line, the research and optional imports."""
+    found = [each.name for each in pkgutil.walk_packages(stepsnet.__path__, "stepsnet.")]
+    left = ("stepsnet.cli", "stepsnet.research", "stepsnet.__main__", "stepsnet.optional")
+    return [importlib.import_module(name) for name in found if not name.startswith(left)]
+
+
+def defined_in(module: ModuleType, name: str, value: Any) -> bool:
+    """Whether a module itself defines a public class or function."""
+    if name.startswith("_") or getattr(value, "__module__", "") != module.__name__:
+        return False
+    return inspect.isclass(value) or inspect.isfunction(inspect.unwrap(value))  # a cached function is an object
 
 
 def commands_page() -> str:
@@ -186,5 +214,5 @@ def _shortened(value: Any) -> str:
     return text if len(text) <= 160 else text[:159] + "…"
 
 
-def _sentence(module: ModuleType) -> str:
-    return _cell(_escaped((inspect.getdoc(module) or "").split("\n\n")[0].replace("\n", " ")))
+def _sentence(value: Any) -> str:
+    return _cell(_escaped((inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ")))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stepsnet.report.bench import bench_charts, findings, tables_of
+from stepsnet.report.bench import bench_charts, bench_report, findings, tables_of
 from stepsnet.report.chart import BarChart, LineChart
 
 
@@ -69,6 +71,20 @@ def test_the_ratio_comes_before_the_time(zoo: dict[str, Any]) -> None:
     assert table.titles[:6] == ["case", "contender", "speed ×", "lower quartile", "per MAC ×", "lower quartile"]
     assert table.rows[0][:4] == ["inference, batch 8", "deit_tiny", "reference", ""]
     assert table.rows[1][:6] == ["", "deit_small", "1.50", "1.35", "0.75", "0.68"]
+
+
+def test_the_header_of_the_page_has_the_verdict_and_the_key_numbers(zoo: dict[str, Any], tmp_path: Path) -> None:
+    machine = {"cpu": "Some CPU", "cores": 2, "threads": 2, "instructions": "AVX2", "bf16_instructions": [],
+               "torch": "2.13.0", "date": "2026-01-01"}  # fmt: skip
+    document = {**zoo, "machine": machine, "command": "stepsnet bench speed"}
+    text = bench_report(document, tmp_path).read_text(encoding="utf-8")
+    header = text[text.index("<header") : text.index("</header>")]
+    assert findings(zoo)[0] in header
+    assert re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", header) == [
+        ("median speed ratio", "1.50 ×"), ("lowest", "1.50 ×"), ("highest", "1.50 ×")
+    ]  # fmt: skip
+    assert text.count(findings(zoo)[0]) == 1
+    assert "stepsnet bench speed" in text
 
 
 def test_less_memory_is_a_ratio_below_one() -> None:

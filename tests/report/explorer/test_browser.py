@@ -50,6 +50,11 @@ try {
   $("width-0-0").focus(); key("width-0-0", "ArrowUp"); found.wider = read();
   key("depth-0-1", "ArrowLeft"); found.shallower = read();
   set("model", "steps_deit_small"); drag("width-0-1", 0, -40); found.dragged = read();
+  set("model", "steps_deit_small"); drag("depth-0-1", 60, 0); found.deeper = read();
+  found.copied = []; Object.defineProperty(navigator, "clipboard", {
+    value: { writeText: (text) => { found.copied.push(text); return Promise.resolve(); } } });
+  found.texts = [...document.querySelectorAll(".command button")].map((button) => {
+    button.click(); return button.previousElementSibling.textContent; });
   set("model", "steps_deit_small"); set("lock", "macs"); set("depth-input-0-0", "20"); found.locked = read();
   set("lock", ""); set("width-input-0-0", "300"); found.refused = read();
   set("model", "deit_small"); $("add-0").click(); found.added = read();
@@ -60,7 +65,11 @@ try {
   $("config").value = "{"; $("use-config").click(); found.broken = read();
   location.hash = "#model=steps_deit_tiny&plan=96x2,192x3&lock=params"; readHash(); found.hash = read();
 } catch (error) { found.error = error.stack; }
-document.body.append(html("pre", { id: "found" }, JSON.stringify(found)));
+const show = () => {
+  found.buttons = [...document.querySelectorAll(".command button")].map((button) => button.textContent);
+  document.body.append(html("pre", { id: "found" }, JSON.stringify(found)));
+};
+Promise.resolve().then(() => Promise.resolve()).then(show);  // after the answers of the clipboard
 """
 
 
@@ -120,6 +129,22 @@ def test_the_keyboard_changes_widths_and_depths(found: dict[str, Any]) -> None:
 def test_a_width_can_be_dragged(found: dict[str, Any]) -> None:
     width = int(re.findall(r"\d+", found["dragged"]["plan"])[2])
     assert 272 < width < 384
+
+
+def test_a_depth_can_be_dragged(found: dict[str, Any]) -> None:
+    first, second, third = re.findall(r"(\d+)x(\d+)", found["deeper"]["plan"])
+    assert (first, third) == (("192", "12"), ("384", "6"))
+    assert second[0] == "272"
+    assert int(second[1]) > 6
+
+
+def test_the_buttons_copy_python_command_and_json(found: dict[str, Any]) -> None:
+    assert found["copied"] == found["texts"]
+    python, command, document = found["copied"]
+    assert found["deeper"]["plan"] in python
+    assert command.startswith("stepsnet info steps_deit_small --plan ")
+    assert json.loads(document)["plan"] == found["deeper"]["plan"]
+    assert found["buttons"] == ["Copied"] * 3
 
 
 def test_a_locked_budget_is_kept(found: dict[str, Any]) -> None:
