@@ -241,7 +241,7 @@ def _make(host: Host, orders: Sequence[_Order], calls: Sequence[_Call] | None) -
                 state, args, kwargs = calls[number]
                 part = state.narrow(stage.channel_dim, 0, what[0]).clone()
                 make_identity(block, part, args, kwargs, stage.channel_dim)
-            blocks.append(make_waiting(block, what[0], stage.channel_dim))
+            blocks.append(make_waiting(block, what[0], stage.width, stage.channel_dim))
         made.append(blocks)
     return made
 

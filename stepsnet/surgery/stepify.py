@@ -152,7 +152,7 @@ def make_blocks(host: Host, plans: Sequence[StepPlan], join: Join) -> list[list[
                 before = joins.pop_until(step) if position == 0 else []
                 after = joins.pop_until(len(plan)) if len(blocks) == plan.blocks - 1 else []
                 if width < stage.width or before or after:
-                    make_waiting(block, width, stage.channel_dim, before, after)
+                    make_waiting(block, width, stage.width, stage.channel_dim, before, after)
                 blocks.append(block)
         made.append(blocks)
     return made

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.fx
 from torch import Tensor, nn
 
 from stepsnet import StepsNet, UsageError, stepify, surgery_report
 from stepsnet.macro import Stack, StepPlan
 from stepsnet.surgery import Host
+from stepsnet.surgery.stepify import find_host
+from stepsnet.surgery.support import TIMM, make_timm, two_steps
 from tests.surgery import tiny
 
 
@@ -107,6 +110,28 @@ def test_blocks_keep_their_class_and_survive_deepcopy_and_pickle() -> None:
     file.seek(0)
     for other in (copy.deepcopy(model), torch.load(file, weights_only=False)):
         assert torch.equal(model(x), other(x))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+@pytest.mark.parametrize("capture", [torch.fx.symbolic_trace, torch.jit.script], ids=["fx", "script"])
+@pytest.mark.parametrize("join", ["plain", "matched"])
+@pytest.mark.parametrize(
+    ("name", "path", "shape"),
+    [
+        ("vit_small_patch16_224", "blocks", (2, 16, 64)),
+        ("convnext_atto", "stages.3.blocks", (2, 64, 4, 4)),
+        ("resnet18", "layer4", (2, 32, 4, 4)),
+    ],
+)
+def test_blocks_are_captured_by_fx_and_torchscript(
+    name: str, path: str, shape: tuple[int, ...], join: str, capture: Any
+) -> None:
+    model = make_timm(name).eval()
+    host = find_host(model, options=TIMM[name])
+    blocks = stepify(model, two_steps(host), join=join, options=TIMM[name]).get_submodule(path)
+    x = torch.randn(shape)
+    for one in (x, x.transpose(1, -1).contiguous().transpose(1, -1)):  # another layout in memory
+        torch.testing.assert_close(capture(blocks)(one), blocks(one))
 
 
 def test_every_parameter_of_a_stepped_model_gets_a_gradient() -> None:
