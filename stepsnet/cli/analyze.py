@@ -35,7 +35,8 @@ Measures one quantity inside a model, block by block:
                 every step (Table 7)
 
 The model is a registered name, newly initialised; the folder of a run, on its validation data; a saved file;
-timm:NAME; hf:TYPE or hf:FOLDER. `stepsnet doctor` measures all of it and recommends changes.
+timm:NAME; hf:TYPE or hf:FOLDER. `stepsnet doctor` checks shortcut, gradients, depth
+and width at once and recommends changes.
 
   stepsnet analyze gamma steps_deit_tiny
   stepsnet analyze gradients runs/first --plot gradients.svg

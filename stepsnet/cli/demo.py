@@ -18,7 +18,7 @@ Trains three networks of equal depth, parameters and multiply-accumulates on sci
 network, StepsNet (Eq. 5) and StepsNet with matched joins. Prints a table and writes report.html with loss curves and
 the shortcut ratio over depth. Takes a few minutes on 2 cores.
 docs/results/demo.md says how it was chosen and confirmed.
-An interrupted demo continues with --out.
+To continue an interrupted demo, give its folder as --out.
 
   stepsnet demo
   stepsnet demo --seed 7 --out runs/my-demo

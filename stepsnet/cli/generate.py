@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tokens", type=count(), default=200, help="the most tokens to generate (default: 200)")
     add("--temperature", type=float, default=1.0, help="of the softmax; 0: always the most probable (default: 1)")
     add("--top-k", type=count(least=0), help="sample among this many tokens (default: 0, all)")
-    words = "sample among the likeliest tokens, as many as sum to this probability (default: 1)"
+    words = "sample among the most probable tokens that together reach this probability (default: 1)"
     add("--top-p", type=float, help=words)
     add("--stop", action="append", default=[], help="end the text before this string (\\n and \\t are understood)")
     add("--seed", type=seed, help="the same seed gives the same text (default: 0)")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stepsnet.train.loader import ValidationBatches
     from stepsnet.train.trainer import Trainer, TrainResult
 
-SUMMARY = "train a model by a recipe, on one process or many"
+SUMMARY = "train a model with a recipe, in one process or many"
 FAILED = 1
 PREPARING = "preparing data and model"
 

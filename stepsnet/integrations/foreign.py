@@ -188,7 +188,8 @@ def _configuration(library: ModuleType, kind: str) -> tuple[Any, str]:
     small = library.AutoConfig.for_model(kind, **changed)
     left = _parameters(library, small, kind)
     if left > TOO_LARGE:
-        raise UsageError(f"{kind} has {full / 1e9:.1f} G parameters and cannot be reduced; use hf:FOLDER")
+        raise UsageError(f"{kind} has {full / 1e9:.1f} G parameters and cannot be made small enough; "
+                         "give a smaller one as hf:FOLDER")
     words = ", ".join(f"{key}={value}" for key, value in changed.items())
     return small, f" (reduced from {full / 1e9:.2f} G to {left / 1e9:.2f} G parameters: {words})"
 

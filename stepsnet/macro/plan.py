@@ -72,7 +72,8 @@ class StepPlan:
         most = 2 * width.bit_length()  # each step is √2 narrower: further ones would be narrower than one channel
         widths = [width if i == 0 else round_width(width / 2 ** (i / 2)) for i in range(min(steps, most))][::-1]
         if steps > most or widths[0] < 1 or any(narrow >= wide for narrow, wide in pairwise(widths)):
-            raise UsageError(f"{steps} steps of √2 do not fit into width {width}, which gives {widths}; ask for fewer")
+            raise UsageError(f"{steps} steps, each √2 narrower than the next, do not fit into width {width} "
+                             f"(widths {widths}); ask for fewer steps")
         depths = [depth]
         for _ in range(steps - 1):
             first = depths[0]

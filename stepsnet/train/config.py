@@ -123,7 +123,7 @@ class BackboneConfig:
     weights: str = ""
     """Classification weights to start from: a run, a safetensors file, timm:NAME or hf:FOLDER; empty: from scratch."""
     frozen_norm: bool | None = None
-    """Whether the backbone's batch norms keep their statistics; none: if `weights` are given."""
+    """Whether the backbone's batch norms keep their statistics; none: only if `weights` are given."""
 
 
 @dataclass(frozen=True, kw_only=True)

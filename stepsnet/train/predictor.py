@@ -50,7 +50,7 @@ class Predictor:
     def __init__(self, folder: Path, *, ema: bool = False) -> None:
         config = read_config(folder)
         if config.task == "language":
-            raise UsageError(f"{folder} is a run of language; `stepsnet generate {folder}` uses it.")
+            raise UsageError(f"{folder} is a run of a language model; `stepsnet generate {folder}` uses it.")
         weights = folder / (WEIGHTS_EMA if ema else WEIGHTS)
         if not weights.is_file():
             why = "it was trained with optim.ema=0" if ema else "it is not finished yet"

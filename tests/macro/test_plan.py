@@ -125,7 +125,7 @@ def test_a_default_plan_of_no_steps_is_refused() -> None:
 
 
 def test_a_default_plan_of_too_many_steps_is_refused() -> None:
-    with pytest.raises(UsageError, match="9 steps of √2 do not fit into width 8"):
+    with pytest.raises(UsageError, match="9 steps, each √2 narrower than the next, do not fit into width 8"):
         StepPlan.default(8, 2, 9)
-    with pytest.raises(UsageError, match="1000000 steps of √2 do not fit into width 384"):
+    with pytest.raises(UsageError, match="1000000 steps, each √2 narrower than the next, do not fit into width 384"):
         StepPlan.default(384, 12, 1_000_000)

@@ -41,7 +41,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("deit_small", {"plan": "192x6; 384x6"}, r"has 1 stage, the plan 2"),
     ("deit_small", {"plan": [3, 3]}, r"has 1 stage, the plan 2"),
     ("deit_small", {"plan": 0}, r"the number of steps is at least 1 .*, not 0"),
-    ("test_deit", {"plan": 20}, r"20 steps of √2 do not fit into width 32"),
+    ("test_deit", {"plan": 20}, r"20 steps, each √2 narrower than the next, do not fit into width 32"),
     ("deit_small", {"head_dim": 50}, r"heads of 50 channels do not divide width 384; dimensions that do: 1, 2, 3"),
     ("transformer_30m", {"plan": "33x2, 384x2"}, r"width 33 has no even head dimension, which rotary positions need"),
     (

@@ -298,7 +298,7 @@ def test_a_plan_that_does_not_run_leaves_the_model_as_it_was() -> None:
         (tiny.vit, 2, {"heads": "many"}, "heads='many' is not known"),
         (tiny.llama, "40x2, 64x2", {}, "multiples of 16 .*, not 40"),
         (tiny.llama, 0, {}, "the number of steps is at least 1"),
-        (tiny.llama, 5, {}, "5 steps of √2 do not fit into width 64"),
+        (tiny.llama, 5, {}, "5 steps, each √2 narrower than the next, do not fit into width 64"),
         (tiny.llama, "32x1, 64x1; 64x1", {}, "the network has 1 stage, the plan 2"),
         (tiny.llama, "64x2", {"blocks": "model.nothing"}, "LlamaForCausalLM has no module of that name"),
         (Own, 2, {}, "neither a model of timm.create_model nor of transformers; give make_block="),
