@@ -1,74 +1,54 @@
-"""timm's own model tests on tiny models, each as it is ("plain") and stepified ("stepped").
+"""timm's own model tests on our registered models. The tests are in timm's source tree and not in its package.
 
-    git clone --depth 1 https://github.com/huggingface/pytorch-image-models && cd pytorch-image-models
-    cp STEPSNET/tests/checks/timm_suite.py tests/test_steps.py
-    PYTHONPATH=.:STEPSNET HF_HUB_OFFLINE=1 python -m pytest -c /dev/null --rootdir . tests/test_steps.py
+    git clone --depth 1 https://github.com/huggingface/pytorch-image-models /tmp/timm
+    PYTHONPATH=STEPSNET:STEPSNET/tests/checks python -m pytest -c /dev/null -p timm_suite \
+        -k "test_model_ and not script and not fx" /tmp/timm/tests/test_models.py
 
-The tests are in timm's source tree and not in its package. Those that download weights are left out.
-docs/results/surgery.md has the counts.
+This plugin limits `timm.list_models` to our names before the tests ask for them. timm chooses tests by patterns of
+names: `deit*` is a model without a last map (B, C, H, W). They are applied to our names without "test_" and "steps_".
+STEPSNET_NAMES="steps_deit_* swin_tiny" chooses among them. docs/how-to/timm.md has the counts.
 """
 
 from __future__ import annotations
 
-import importlib
+import fnmatch
+import os
+from collections.abc import Sequence
 from typing import Any
 
-import pytest
+import stepsnet.timm
+from stepsnet.optional import require
 
-from stepsnet.optional.torchvision import import_torchvision
-
-import_torchvision()
-
-import timm  # noqa: E402
-from timm.models._features import FeatureGetterNet  # noqa: E402
-
-from stepsnet.surgery import stepify  # noqa: E402
-from stepsnet.surgery.stepify import find_host  # noqa: E402
-from stepsnet.surgery.support import two_steps  # noqa: E402
-
-TINY: dict[str, dict[str, Any]] = {
-    "vit_tiny_patch16_224": {"embed_dim": 64, "depth": 4, "num_heads": 4},
-    "swin_tiny_patch4_window7_224": {"embed_dim": 16, "depths": (1, 1, 2, 2), "num_heads": (1, 2, 4, 8)},
-    "convnext_atto": {"dims": (16, 24, 32, 64), "depths": (1, 1, 2, 2)},
-    "resnet18": {"channels": (8, 16, 32, 64), "layers": (2, 2, 3, 3)},
-}
-list_models, create_model = timm.list_models, timm.create_model
+timm: Any = require("timm", extra="timm")
+CHOSEN = os.environ.get("STEPSNET_NAMES", "*").split()
 
 
-def list_tiny(*args: Any, **kwargs: Any) -> list[str]:
-    return sorted(TINY.keys() & {*list_models(*args, **{**kwargs, "include_tags": False})})
+def _matches(name: str, patterns: str | Sequence[str]) -> bool:
+    plain = name.removeprefix("test_").removeprefix("steps_")
+    given = [patterns] if isinstance(patterns, str) else patterns
+    return any(fnmatch.fnmatch(plain, pattern) for pattern in given)
 
 
-def create_tiny(name: str, **kwargs: Any) -> Any:
-    model: Any = create_model(name, **TINY[name], **kwargs)
-    if not suite.stepped:
-        return model
-    if "features_only" not in kwargs:
-        return stepped(model, name)
-    wrapped = stepped(create_model(name, **TINY[name]), name)  # timm wraps inside create_model, in this way
-    options: dict[str, Any] = {"out_indices": model.feature_info.out_indices}
-    if not isinstance(model, FeatureGetterNet):
-        options["flatten_sequential"] = any("." in path for path in model.feature_info.module_name())
-        options["output_fmt"] = getattr(wrapped, "output_fmt", "NCHW")
-    made = type(model)(wrapped, **options)
-    made.default_cfg = wrapped.default_cfg
-    return made
+def list_models(
+    filter: str | Sequence[str] = "",  # noqa: A002  # timm's name
+    pretrained: bool = False,
+    exclude_filters: str | Sequence[str] = "",
+    **_others: Any,
+) -> list[str]:
+    """Our names that the patterns choose. All of them return intermediate maps, for which timm asks by `module`."""
+    return [
+        name
+        for name in stepsnet.timm.NAMES
+        if any(fnmatch.fnmatch(name, pattern) for pattern in CHOSEN)
+        and (not filter or _matches(name, filter))
+        and not _matches(name, exclude_filters)
+        and (not pretrained or stepsnet.timm.default_cfgs[name].is_pretrained)
+    ]
 
 
-def stepped(model: Any, name: str) -> Any:
-    return stepify(model, two_steps(find_host(model, options=TINY[name])), options=TINY[name])
+def list_pretrained(*_patterns: str, **_others: Any) -> list[str]:
+    """None: timm compares these with tensors that it has published."""
+    return []
 
 
-timm.list_models = list_tiny
-suite: Any = importlib.import_module("tests.test_models")
-suite.create_model = create_tiny
-globals().update({
-    name: test
-    for name, test in vars(suite).items()
-    if name.startswith("test_model_") and not any(part in name for part in ("pretrained", "inference", "with_features"))
-})
-
-
-@pytest.fixture(params=["plain", "stepped"], autouse=True)
-def kind(request: pytest.FixtureRequest) -> None:
-    suite.stepped = request.param == "stepped"
+timm.list_models, timm.list_pretrained = list_models, list_pretrained
