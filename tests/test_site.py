@@ -115,7 +115,7 @@ def test_the_reference_has_the_names_in_modules_of_all_packages() -> None:
         for part in ast.parse(file.read_text(encoding="utf-8")).body
         if isinstance(part, ast.ClassDef | ast.FunctionDef)
         and not part.name.startswith("_")
-        and f"| `{part.name}` |" not in text
+        and f"- `{part.name}`:" not in text
         and f"{{ #{part.name} }}" not in text
     ]
     assert missing == []

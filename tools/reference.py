@@ -53,9 +53,9 @@ def modules_page() -> str:
     parts = ["# Names in modules\n\nClasses and functions that a package does not export, for those who extend it.\n"]
     for module in inner_modules():
         own = {name: value for name, value in vars(module).items() if defined_in(module, name, value)}
-        rows = [f"| `{name}` | {_sentence(value)} |" for name, value in own.items() if id(value) not in shown]
+        rows = [f"- `{name}`: {_sentence(value)}" for name, value in own.items() if id(value) not in shown]
         if rows:
-            parts += [f"## {module.__name__}\n", _sentence(module), "\n| name | what it is |\n|---|---|", *rows, ""]
+            parts += [f"## {module.__name__}\n", f"{_sentence(module)}\n", *rows, ""]
     return "\n".join(parts)
 
 
