@@ -1,4 +1,4 @@
-"""Registered models: one file per family. A baseline and its Steps twin are one class with different plans."""
+"""Registered models: one file per family. A baseline and its StepsNet version are one class with different plans."""
 
 from stepsnet.models import deit, language, resnet, swin, swin_plus
 from stepsnet.models.design import Design

@@ -1,6 +1,7 @@
 """Models by name: registered, made, loaded from files, counted.
 
-A variant is a family's class with the options that make it. A baseline and its Steps twin differ in their plan only.
+A variant is a family's class with the options that make it. A baseline and its StepsNet version differ in the plan
+only.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ SIZES = {"tiny": (96, (2, 2, 6, 2)), "small": (96, (2, 2, 18, 2)), "base": (128,
 
 
 def register_sizes(family: type[Swin], prefix: str) -> None:
-    """The three sizes of a family and their Steps twins."""
+    """The three sizes of a family and their StepsNet versions."""
     for size, (width, depths) in SIZES.items():
         register(family, f"{prefix}_{size}", embed_dim=width, depths=depths)
         register(family, f"steps_{prefix}_{size}", embed_dim=width, depths=depths, plan=PLANS[size])

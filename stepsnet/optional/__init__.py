@@ -25,7 +25,7 @@ def require(module: str, *, extra: str) -> ModuleType:
         if missing.name != library:
             raise
         raise UsageError(
-            f"{library} is not installed, and this needs it: pip install 'stepsnet[{extra}]'."
+            f"{library} is not installed, and this needs it: pip install '.[{extra}]' in a clone of stepsnet."
         ) from missing
 
 

@@ -54,7 +54,8 @@ class PlanResult:
     plain: Row
     rows: tuple[Row, ...]
     twin: str
-    """A residual network of the same depth within the same budget."""
+    """A residual network of the same depth within the same budget; for several stages, a sentence that none was
+    searched."""
     limits: dict[str, float]
     batch: int
     deepest: int
@@ -222,7 +223,8 @@ def _verified(subject: Subject, rows: list[Row], wanted: int, batch: int) -> lis
 def _twin(subject: Subject, counted: Counted, limit: NDArray[np.float64], blocks: int) -> str:
     """The widest residual network of `blocks` blocks within the budget, for networks of one stage."""
     if len(counted.stages) > 1:
-        return f"the plain {subject.name}: {sum(plan.blocks for plan in subject.plain)} blocks in its plan"
+        own = sum(plan.blocks for plan in subject.plain)
+        return f"not searched for several stages; the plain {subject.name} has {own} blocks in its plan"
     (stage,) = counted.stages
     free = limit - counted.fixed
     fitting = [width for width, cost in stage.costs.items() if (blocks * cost <= free).all()]

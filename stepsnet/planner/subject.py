@@ -78,7 +78,7 @@ class ZooSubject:
 
 
 def plain_depths(name: str) -> tuple[int, ...]:
-    """The depth of each stage of the residual network that `name` is, or that it is the Steps twin of."""
+    """The depth of each stage of the residual network that `name` is, or that it is the StepsNet version of."""
     options = get_variant(name).options
     if "depths" in options:
         return tuple(options["depths"])

@@ -49,8 +49,9 @@ def stepify(
 
     `plan` is "192x12, 272x6, 384x6" (one plan a stage, separated by ";"), a number of steps at equal cost (MACs within
     3 %, parameters within 5 %), or a budget for `stepsnet.plan`, such as {"macs": "4.6G", "blocks": 24}. Widths are
-    channels of the stream. A step may be narrower than the one before. All blocks are made anew; weights outside the
-    blocks stay. `surgery_report(model)` tells what was done. `how`: see BlockOptions.
+    channels of the state between blocks. A step may be narrower than the one before. Blocks are made anew, except in
+    stages that the plan does not change; weights outside the blocks stay. `surgery_report(model)` tells what was done.
+    `how`: see BlockOptions.
     """
     if isinstance(model, Model):
         raise UsageError(f"{type(model).__name__} is of this package: give the plan to create_model, plan={plan!r}")

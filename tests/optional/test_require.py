@@ -16,7 +16,7 @@ def test_an_installed_module_is_returned() -> None:
 
 
 def test_the_error_names_the_missing_library_and_the_extra() -> None:
-    with pytest.raises(UsageError, match=r"no_such_library is not installed.*pip install 'stepsnet\[text\]'"):
+    with pytest.raises(UsageError, match=r"no_such_library is not installed.*pip install '\.\[text\]'"):
         require("no_such_library.inside", extra="text")
 
 

@@ -104,7 +104,7 @@ def test_a_failing_import_leaves_no_modules_behind(fake: Path) -> None:
 def test_the_error_for_a_missing_torchvision_names_the_extra() -> None:
     hidden = "from importlib.machinery import PathFinder\nfind = PathFinder.find_spec\n"
     hidden += "PathFinder.find_spec = lambda name, *rest: None if name == 'torchvision' else find(name, *rest)\n"
-    message = "torchvision is not installed, and this needs it: pip install 'stepsnet[vision]'"
+    message = "torchvision is not installed, and this needs it: pip install '.[vision]'"
     assert message in run(hidden + IMPORT + "import_torchvision()").stderr
 
 

@@ -100,7 +100,7 @@ def test_an_unknown_tracker_and_a_missing_library_are_refused(
     assert capsys.readouterr().err == "There is no tracker 'wandbb'; nearest: wandb; there are wandb, mlflow.\n"
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert main(["train", "digits", *QUICK, "--track", "wandb"]) == 2
-    assert "pip install 'stepsnet[track]'" in capsys.readouterr().err
+    assert "pip install '.[track]'" in capsys.readouterr().err
     assert not Path("run").exists()
 
 

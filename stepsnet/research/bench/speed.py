@@ -138,8 +138,8 @@ def baseline_of(model: Model) -> str:
     name = str(model.default_cfg["architecture"])
     variant, names = get_variant(name), list_models()
     if "plan" not in variant.options and all(len(plan) == 1 for plan in model.plans):
-        twins = [other for other in names if "steps_" in other and other.replace("steps_", "", 1) == name]
-        known = f"; its Steps twin is {twins[0]}" if twins else ""
+        versions = [other for other in names if "steps_" in other and other.replace("steps_", "", 1) == name]
+        known = f"; its StepsNet version is {versions[0]}" if versions else ""
         raise UsageError(f"{name} is already a plain network and has no baseline{known}")
     plain = {key: value for key, value in variant.options.items() if key != "plan"}
     related = [other for other in names if get_variant(other).family is variant.family]

@@ -92,7 +92,7 @@ def test_auto_backbone_loads_a_repository(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", ["transformer", "deit", "swin", "swinpp", "resnet"])
 def test_device_maps_do_not_split_blocks(name: str) -> None:
-    accelerate = pytest.importorskip("accelerate", reason="pip install 'stepsnet[transformers]'")
+    accelerate = pytest.importorskip("accelerate", reason="pip install '.[transformers]'")
     model: Any = make_model() if name == "transformer" else from_stepsnet(make_native(f"test_steps_{name}"))
     blocks = {key for key, part in model.named_modules() if type(part).__name__ in model._no_split_modules}
     size = sum(parameter.nbytes for parameter in model.parameters())

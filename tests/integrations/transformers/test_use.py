@@ -158,7 +158,7 @@ def test_a_custom_join_is_refused() -> None:
 def test_the_error_for_missing_transformers_names_the_extra() -> None:
     program = "import sys; sys.modules['transformers'] = None; import stepsnet.integrations.transformers"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert "pip install 'stepsnet[transformers]'" in done.stderr
+    assert "pip install '.[transformers]'" in done.stderr
 
 
 def test_stepsnet_does_not_import_transformers() -> None:

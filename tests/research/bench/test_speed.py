@@ -120,9 +120,8 @@ def test_the_baseline_of_a_plan_is_the_model_without_it() -> None:
 
 
 def test_a_plain_network_has_no_baseline() -> None:
-    with pytest.raises(
-        UsageError, match="swin_tiny is already a plain network and has no baseline; its Steps twin is steps_swin_tiny"
-    ):
+    message = "swin_tiny is already a plain network and has no baseline; its StepsNet version is steps_swin_tiny"
+    with pytest.raises(UsageError, match=message):
         baseline_of(create_model("swin_tiny", device="meta"))
 
 
