@@ -51,13 +51,14 @@ def run(args: argparse.Namespace) -> int:
     timed = args.latency is not None
     columns = [Column("", "name"), Column("plan blocks", priority=0), Column("params"), Column("MACs")]
     if timed:
-        columns += [Column("ms, predicted"), Column("ms, measured", priority=2)]
+        columns += [Column("ms, predicted"), Column("ms, measured", priority=2), Column("error", priority=2)]
     rows = []
     for row in (found.plain, *found.rows):
         mark = "plain" if row is found.plain else "chosen" if row == found.chosen else ""
         cells = [mark, str(row.blocks), si(row.params), si(row.macs)]
         if timed:
             cells += [f"{1e3 * seconds:.2f}" if seconds is not None else "" for seconds in (row.seconds, row.measured)]
+            cells.append(f"{row.seconds / row.measured - 1:+.1%}" if row.seconds and row.measured else "")
         rows.append([*cells, row.plan])
     print_table(Table([*columns, Column("plan", "text", priority=0)], rows))
     print(f"\nplan='{found.plan}'")

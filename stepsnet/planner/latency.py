@@ -7,6 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -57,11 +58,10 @@ def block_seconds(subject: Subject, batch: int, tick: Tick = lambda _done, _tota
     return {name: float(value) for name, value in cache[key].items()}
 
 
-def measure(subject: Subject, plan: str, batch: int) -> float:
-    """Seconds of one forward pass of the model under a plan, end to end."""
-    model = subject.build(plan, "cpu")
-    inputs = subject.inputs(model, batch, "cpu")
-    return interleaved([lambda: model(*inputs)])[0]
+def measure(subject: Subject, plans: Sequence[str], batch: int) -> list[float]:
+    """Seconds of one forward pass of the model under each plan, end to end; all take turns."""
+    models = [subject.build(plan, "cpu") for plan in plans]
+    return interleaved([partial(model, *subject.inputs(model, batch, "cpu")) for model in models])
 
 
 @torch.inference_mode()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -214,10 +214,9 @@ def _verified(subject: Subject, rows: list[Row], wanted: int, batch: int) -> lis
     """The rows nearest to the wanted depth with their measured latency, so that prediction and measurement can be
     compared."""
     nearest = sorted(rows, key=lambda row: abs(row.blocks - wanted))[:VERIFIED]
-    return [
-        Row(**(vars(row) | {"measured": timing.measure(subject, row.plan, batch)})) if row in nearest else row
-        for row in rows
-    ]
+    plans = [row.plan for row in nearest]
+    measured = dict(zip(plans, timing.measure(subject, plans, batch), strict=True))
+    return [replace(row, measured=measured.get(row.plan)) for row in rows]
 
 
 def _twin(subject: Subject, counted: Counted, limit: NDArray[np.float64], blocks: int) -> str:

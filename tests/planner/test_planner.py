@@ -195,6 +195,6 @@ def test_a_latency_budget_is_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyP
     subject = ZooSubject("test_deit")
     monkeypatch.setattr(latency, "block_seconds", lambda *_: dict.fromkeys(
         [f"0:{width}" for width in subject.widths(0)], 1e-3) | {"plain": 5e-3})  # fmt: skip
-    monkeypatch.setattr(latency, "measure", lambda *_: 0.0)
+    monkeypatch.setattr(latency, "measure", lambda _subject, plans, _batch: [0.0] * len(plans))
     found = plan_for(subject, latency="9.5ms", blocks="max")
     assert found.chosen.blocks == 8  # 1 ms outside the blocks, 1 ms for each of them
