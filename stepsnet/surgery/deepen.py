@@ -271,7 +271,7 @@ def _batch(host: Host, verify: Any) -> tuple[Any, ...]:
 
 
 def _run(host: Host, batch: tuple[Any, ...]) -> list[Tensor]:
-    """All tensors of the model's output, flat."""
+    """All tensors of the model's output, flat, without what transformers records of every block."""
     device = next(host.model.parameters()).device
     with torch.random.fork_rng():  # some models draw random numbers even in evaluation
         torch.manual_seed(0)
@@ -281,7 +281,9 @@ def _run(host: Host, batch: tuple[Any, ...]) -> list[Tensor]:
 def _tensors(out: Any) -> list[Tensor]:
     if isinstance(out, Tensor):
         return [out]
-    values = out.values() if isinstance(out, Mapping) else out if isinstance(out, (tuple, list)) else []
+    if isinstance(out, Mapping):
+        out = [value for key, value in out.items() if not key.endswith(("hidden_states", "attentions"))]
+    values = out if isinstance(out, (tuple, list)) else []
     return [tensor for value in values for tensor in _tensors(value)]
 
 

@@ -292,7 +292,7 @@ def run_on_meta(model: nn.Module, inputs: tuple[Any, ...], call: Callable[..., A
     """`call(model, *inputs)`, by default `model(*inputs)`, with every tensor on the meta device: shapes only."""
     shell = _Shell(model, call)
     state = {name: tensor.detach().to("meta") for name, tensor in (*shell.named_parameters(), *shell.named_buffers())}
-    with evaluating(model), _set_for_meta(model):
+    with evaluating(model), _set_for_meta(model), torch.enable_grad():  # hooks may ask for gradients of activations
         return functional_call(shell, state, tuple(x.to("meta") if isinstance(x, Tensor) else x for x in inputs))
 
 

@@ -24,6 +24,7 @@ DEPTHS = ("depths", "encoder_layers", "num_hidden_layers", "n_layer", "num_layer
 HEADS = ("encoder_attention_heads", "num_attention_heads", "n_head", "n_heads", "num_heads")
 INNER = ("intermediate_size", "n_inner", "encoder_ffn_dim", "ffn_dim", "hidden_dim", "d_ff", "moe_intermediate_size")
 KEY_HEADS = "num_key_value_heads"
+CHECKPOINTING = ("gradient_checkpointing", "_gradient_checkpointing_func")
 TOKENS = 16
 
 
@@ -80,6 +81,13 @@ class TransformersHost(DonorHost):
     def donor_blocks(self, donor: nn.Module, stage: Stage) -> list[nn.Module]:
         members: Any = donor.get_submodule(stage.path.removeprefix(self._prefix))
         return list(members)[stage.start :]
+
+    def exchange(self, new: Sequence[Sequence[nn.Module]]) -> list[list[nn.Module]]:
+        old = super().exchange(new)
+        forget_recorders(self.model)
+        for before, after in zip(old, new, strict=True):
+            keep_checkpointing(before[0], after)
+        return old
 
     def settle(self, depths: Sequence[int]) -> None:
         self._set_depths(self.config, depths)
@@ -226,6 +234,27 @@ def number_layers(blocks: Iterable[nn.Module]) -> None:
         for module in block.modules():
             if isinstance(getattr(module, "layer_idx", None), int):
                 module.layer_idx = index  # type: ignore[assignment]  # a plain attribute
+
+
+def forget_recorders(model: nn.Module) -> None:
+    """Remove the hooks that record hidden states and attentions; the library adds them again at the next pass.
+
+    It adds them once, so blocks that come later would not be recorded.
+    """
+    for module in model.modules():
+        if hasattr(module, "_output_capturing_hooks_installed"):
+            module._output_capturing_hooks_installed = False
+        for key, hook in list(module._forward_hooks.items()):
+            if getattr(hook, "__name__", "") == "output_capturing_hook":
+                del module._forward_hooks[key]
+
+
+def keep_checkpointing(old: nn.Module, new: Iterable[nn.Module]) -> None:
+    """Gradient checkpointing that was on before stays on in the new blocks."""
+    state = {name: vars(old)[name] for name in CHECKPOINTING if name in vars(old)}
+    for block in new:
+        for name, value in state.items():
+            setattr(block, name, value)
 
 
 def _core(model: Any) -> nn.Module:

@@ -15,7 +15,7 @@ import torch
 import torch.fx
 from torch import Tensor, nn
 
-from stepsnet import StepsNet, UsageError, stepify, surgery_report
+from stepsnet import StepsNet, UsageError, deepen, stepify, surgery_report
 from stepsnet.macro import Stack, StepPlan
 from stepsnet.surgery import Host
 from stepsnet.surgery.stepify import find_host
@@ -231,6 +231,23 @@ def test_llama_returns_a_hidden_state_of_full_width_for_every_block() -> None:
     found = model(tiny.tokens(), output_hidden_states=True)
     assert [state.shape for state in found.hidden_states] == [(2, 6, 64)] * 9
     assert torch.equal(found.hidden_states[1][..., 32:], found.hidden_states[0][..., 32:])
+
+
+@pytest.mark.parametrize("change", [lambda model: stepify(model, tiny.LLAMA_PLAN), lambda model: deepen(model, "32x1")])
+def test_a_model_that_recorded_its_states_before_records_the_new_blocks_too(change: Any) -> None:
+    model = tiny.llama(output_hidden_states=True, output_attentions=True, attn_implementation="eager").eval()
+    model(tiny.tokens())
+    model = change(model).eval()
+    found = model(tiny.tokens())
+    blocks = model.config.num_hidden_layers
+    assert (len(found.hidden_states), len(found.attentions)) == (blocks + 1, blocks)
+
+
+def test_gradient_checkpointing_that_was_on_stays_on() -> None:
+    model = tiny.llama()
+    model.gradient_checkpointing_enable()
+    model = stepify(model, tiny.LLAMA_PLAN)
+    assert all(block.gradient_checkpointing for block in model.model.layers)
 
 
 def test_llama_trains_with_gradient_checkpointing() -> None:
