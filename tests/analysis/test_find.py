@@ -146,5 +146,5 @@ def test_finding_blocks_leaves_the_model_unchanged() -> None:
 
 def test_a_network_without_blocks_is_refused() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Linear(4, 4))
-    with pytest.raises(UsageError, match=r"Sequential has no run .* blocks=model.layers"):
+    with pytest.raises(UsageError, match=r"Sequential has no list of similar modules .* blocks=model.layers"):
         find_blocks(model)

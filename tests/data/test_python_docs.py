@@ -61,7 +61,7 @@ def test_a_python_without_sources_is_refused(library: Path, monkeypatch: pytest.
     for path in library.glob("*.py"):
         path.unlink()
     monkeypatch.setattr(corpora, "_topics", lambda: iter([]))
-    with pytest.raises(UsageError, match="has no sources"):
+    with pytest.raises(UsageError, match="which this Python does not have"):
         load_text(DataConfig(kind="python_docs"))
 
 
