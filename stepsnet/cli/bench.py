@@ -14,9 +14,9 @@ from stepsnet.errors import UsageError
 
 SUMMARY = "measure speed and memory side by side: against timm, the plain baseline, other runtimes, over depth"
 DESCRIPTION = """\
-Measures models in one process, in turns (A B C, B C A, …), after a warm-up. The first column is
-the speed relative to the reference: the median over the rounds, with its lower quartile. Another column is the
-throughput as a share of this machine's peak in matrix products.
+Measures speed and memory of models. `speed` runs them in one process, in turns (A B C, B C A, …), after a warm-up.
+Its first column is the speed relative to the reference: the median over the rounds, with its lower quartile. Another
+column is the throughput as a share of this machine's peak in matrix products.
 
   speed   MODELS against --against (the first rival is the reference), or several models against the first of them
   memory  growth of total memory from the first --batch to the last (Figure 6d), and the exact bytes saved for backward
