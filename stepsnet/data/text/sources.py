@@ -166,7 +166,7 @@ def find_sources(
     if unused:
         raise UsageError(f"--leave-out has {unused.pop()}, which is not one of the files.")
     if not any(source.part == "train" for source in found):
-        raise UsageError("there is no training text: every file name contains valid or test.")
+        raise UsageError("there is no training text: by their names, all files are for validation or test.")
     return sorted(found, key=lambda source: PARTS.index(source.part))  # stable: keeps the order within a part
 
 
