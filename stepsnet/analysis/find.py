@@ -67,9 +67,14 @@ def carried(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> tuple
     return before, after if isinstance(after, Tensor) else None
 
 
-def _block_types(model: nn.Module) -> set[type[nn.Module]]:
+def _kind(module: nn.Module) -> str:
+    """The name of a module's class; a block that `stepify` made narrower keeps it, in a subclass."""
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def _block_types(model: nn.Module) -> set[str]:
     """Types of modules with a similar neighbour in a list, outermost first; blocks are not searched inside."""
-    types: set[type[nn.Module]] = set()
+    types: set[str] = set()
     waiting = [model]
     while waiting:
         module = waiting.pop(0)
@@ -79,19 +84,19 @@ def _block_types(model: nn.Module) -> set[type[nn.Module]]:
             for one, other in pairwise(children):
                 if _could_be_block(one) and _similar(one, other):
                     similar |= {one, other}
-        types |= {type(block) for block in similar}
+        types |= {_kind(block) for block in similar}
         waiting += [child for child in children if child not in similar]
     return types
 
 
-def _lists_of(model: nn.Module, types: set[type[nn.Module]], name: str = "") -> Iterator[tuple[str, list[nn.Module]]]:
+def _lists_of(model: nn.Module, types: set[str], name: str = "") -> Iterator[tuple[str, list[nn.Module]]]:
     """Runs of modules of these types, with the names of their lists, in order of registration, not nested."""
     if not isinstance(model, (nn.ModuleList, nn.Sequential)):
         inside: list[tuple[str, nn.Module]] = list(model.named_children())
     else:
         inside = []
         position = 0
-        for kind, members in groupby(model, type):
+        for kind, members in groupby(model, _kind):
             run = list(members)
             if kind in types and _could_be_block(run[0]):
                 whole = len(run) == len(model)

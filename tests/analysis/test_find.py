@@ -148,3 +148,13 @@ def test_a_network_without_blocks_is_refused() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Linear(4, 4))
     with pytest.raises(UsageError, match=r"Sequential has no list of similar modules .* blocks=model.layers"):
         find_blocks(model)
+
+
+@pytest.mark.parametrize("join", ["plain", "matched"])
+def test_a_stepified_model_is_one_stack(join: str) -> None:
+    """The last step has blocks of the class itself, the others of a subclass; γ has one z_0 for all of them."""
+    vit = timm_model("vit_tiny_patch16_224", img_size=32, depth=4, embed_dim=48, num_heads=3)
+    x = torch.randn(IMAGES)
+    stepped = stepsnet.stepify(vit, "32x3, 48x3", join=join)
+    assert [len(stack.blocks) for stack in find_blocks(stepped, x)] == [6]
+    assert set(stepsnet.analysis.shortcut_ratio(stepped, x).stage) == {0}
