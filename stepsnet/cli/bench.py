@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from stepsnet.cli.console import print_json, print_table, progress, say
+from stepsnet.cli.console import print_json, print_table, print_text, progress, say
 from stepsnet.cli.options import count, is_given, refuse
 from stepsnet.cli.resolve import find_model, named_weights
 from stepsnet.errors import UsageError
@@ -89,7 +89,8 @@ def run(args: argparse.Namespace) -> int:
     print("\n".join([*findings(document), ""]))
     for table in tables_of(document):
         print_table(table)
-    print("\n".join([machine_line(document), *timed_lines(document)]))
+    for line in (machine_line(document), *timed_lines(document)):
+        print_text(line)
     if report is not None:
         print(f"Figures and tables: {report}")
     return 0

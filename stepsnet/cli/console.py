@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from stepsnet.files import finite
-from stepsnet.report.table import Table
+from stepsnet.report.table import Table, wrapped
 from stepsnet.units import clock, si
 
 if TYPE_CHECKING:
@@ -32,6 +32,13 @@ def print_table(table: Table) -> None:
     """Print `table` as wide as the terminal; in a file or a pipe at most `PIPE_WIDTH` wide."""
     width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
     print(table.text(width, bold=sys.stdout.isatty()) + "\n")
+
+
+def print_text(text: str) -> None:
+    """Print a paragraph, wrapped between words to the width of a table; the first line's indent is kept."""
+    width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
+    indent = " " * (len(text) - len(text.lstrip()))
+    print("\n".join(f"{indent}{line}" for line in wrapped(text, width - len(indent))))
 
 
 def format_cost(figures: Mapping[str, Any]) -> list[str]:
@@ -108,7 +115,8 @@ class Bar:
         now = time.monotonic()
         since, before = self._steady or (now, self.done)
         speed = (self.done - before) / (now - since) if now > since else 0.0
-        count = f"{self.done:,.0f}" + ("" if self.total is None else f"/{self.total:,.0f}")
+        count = f"{self.done:,.0f}" if self.done or self.total is not None else ""
+        count += "" if self.total is None else f"/{self.total:,.0f}"
         digits = 0 if speed >= 100 else 1 if speed >= 1 else 2
         rate = f"{speed:,.{digits}f} {self.unit}/s" if self.unit and speed else ""
         left = None if self.total is None or not speed else max(0.0, self.total - self.done) / speed

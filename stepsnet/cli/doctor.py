@@ -183,6 +183,8 @@ def _print_blocks(diagnosis: Diagnosis) -> None:
         Column("cosine", priority=2), Column("rank", priority=2), "‖∂L/∂y‖", "‖∂L/∂w‖",
     )  # fmt: skip
     print_table(Table(block_columns, rows))
+    if len(shown) < len(blocks):
+        print(f"{len(shown)} of {len(blocks)} blocks, evenly spread; --html and --json have all.\n")
     if diagnosis.measured.joins:
         joins = [
             [join.name, join.kind, str(join.width), str(join.fresh), *_cells((join.ratio,))]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepsnet.cli.console import format_metrics, print_json, progress
+from stepsnet.cli.options import refuse_repeated
 from stepsnet.cli.resolve import find_run
 from stepsnet.cli.train import PREPARING
 from stepsnet.errors import UsageError
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from stepsnet.report.html import check_place
     from stepsnet.train.evaluate import evaluate_run
 
     def watched(batches: ValidationBatches) -> Iterator[tuple[Batch, bool]]:
@@ -47,9 +49,12 @@ def run(args: argparse.Namespace) -> int:
                 yield batch
                 bar.advance()
 
+    refuse_repeated(args.words)
     folder = find_run(args.run)
     if args.results and (task := read_settings(folder).get("task")) != "detection":
         raise UsageError(f"--results is for runs of detection: {folder}, a run of {task}, has no detections to write.")
+    if args.results:
+        check_place(Path(args.results))
     kept: list[Any] = []
     with progress(PREPARING, unit="") as preparing:
         found = evaluate_run(folder, args.words, ema=args.ema, through=watched, keep=kept.extend)

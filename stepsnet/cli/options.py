@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from stepsnet.errors import UsageError
 
@@ -27,6 +27,14 @@ def count(least: int = 1, most: int = LARGEST_COUNT) -> Callable[[str], int]:
         return int(word)
 
     return read
+
+
+def refuse_repeated(words: Sequence[str]) -> None:
+    """Refuse a key that is given twice among `key=value` words: the first value would have no effect."""
+    keys = [word.partition("=")[0] for word in words]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise UsageError(f"{key} is given {keys.count(key)} times; give it once.")
 
 
 def is_given(args: argparse.Namespace, option: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from stepsnet.cli.console import print_json, print_table, progress
+from stepsnet.cli.console import print_json, print_table, print_text, progress
 from stepsnet.cli.options import count
 from stepsnet.report.table import Column, Table
 from stepsnet.units import si
@@ -63,5 +63,5 @@ def run(args: argparse.Namespace) -> int:
     print_table(Table([*columns, Column("plan", "text", priority=0)], rows))
     print(f"\nplan='{found.plan}'")
     print(f"Residual network of the same depth and budget: {found.twin}.")
-    print(f"Why not deeper: {found.why_not_deeper}.")
+    print_text(f"Why not deeper: {found.why_not_deeper}.")
     return 0

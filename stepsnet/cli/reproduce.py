@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from stepsnet.cli.console import format_cost, print_json, print_table, progress
+from stepsnet.cli.console import format_cost, print_json, print_table, print_text, progress
 from stepsnet.report.table import Column, Table
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 def show(table: PaperTable, comparisons: list[Comparison]) -> None:
     """One table as text, with its notes."""
-    print(f"Table {table.name.removeprefix('table')}. {table.title}" + (f". {table.note}" if table.note else ""))
+    print_text(f"Table {table.name.removeprefix('table')}. {table.title}" + (f". {table.note}" if table.note else ""))
     row = (Column("row", "name"), Column("model", "name", 3))
     if "plan" in comparisons[0].row.printed:  # a table of architectures
         counts = tuple(Column(title, priority=2) for title in ("blocks", "layers", "params", "MACs"))
@@ -71,7 +71,7 @@ def show(table: PaperTable, comparisons: list[Comparison]) -> None:
         print_table(Table((*row, plan, *counts, result), [count_cells(comparison) for comparison in comparisons]))
     for comparison in comparisons:
         if comparison.row.note:
-            print(f"  {comparison.row.label} ({comparison.row.model}): {comparison.row.note}")
+            print_text(f"  {comparison.row.label} ({comparison.row.model}): {comparison.row.note}")
     print()
 
 

@@ -66,6 +66,7 @@ Training continues from there.
   stepsnet train language model=deeper data.root=TEXT
   stepsnet deepen pretrained:steps_transformer_mini --blocks-added 48x2 --out deeper      or a run, or a saved file
   stepsnet generate deeper/weights.safetensors --prompt "The "
+  stepsnet train language weights=deeper/weights.safetensors data.root=TEXT
 
 From Python: stepsnet.deepen, stepsnet.freeze_old, stepsnet.undeepen, stepsnet.surgery.load(FOLDER)."""
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepsnet.cli.console import Bar, print_json, print_table, progress, say
+from stepsnet.cli.console import Bar, print_json, print_table, print_text, progress, say
 from stepsnet.cli.options import count, refuse
 from stepsnet.errors import UsageError
 from stepsnet.report.table import Column, Table
@@ -130,7 +130,8 @@ def _report(place: StudyFiles, results: Results, *, json: bool) -> int:
         for found in page.tables:
             print_table(found)
         print("\n".join(["Outcome by the rule:", *(f"  {line}" for line in (*page.outcomes, *page.remarks))]))
-        print(f"\n{page.lead}. Figures and registration: {report} (and {words}).")
+        print()
+        print_text(f"{page.lead}. Figures and registration: {report} (and {words}).")
     return 1 if results.failed() else 0
 
 
@@ -159,8 +160,8 @@ def _preview(place: StudyFiles, *, json: bool) -> int:
     ]  # fmt: skip
     words = Column(f"arguments of `stepsnet train`, seeds {size.seeds}", "text", 2)
     print_table(Table((Column("arm", "name"), "params", "MACs", "steps", "core-hours", words), rows))
-    rate = f"{gpu_hours(place):,.2g} hours of one GPU at {GPU_RATE / 1e12:.0f} TFLOP/s"
-    print(f"{size.effort}. Calculated from MACs: {rate}.")
+    rate = f"{significant(gpu_hours(place))} hours of one GPU at {GPU_RATE / 1e12:.0f} TFLOP/s"
+    print_text(f"{size.effort}. Calculated from MACs: {rate}.")
     if hours:
         print(f"{size.count()} cells, {significant(sum(hours.values()))} core-hours by the step times measured here.")
     return 0

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from stepsnet.cli.console import Bar, format_metrics, print_json, print_table, progress, say
-from stepsnet.cli.options import refuse
+from stepsnet.cli.options import refuse, refuse_repeated
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import RunFailed
 from stepsnet.report.table import Column, Table
@@ -71,6 +71,7 @@ def _add_track(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    refuse_repeated(args.words)
     if args.keys:
         refuse(args, "dry-run", "track", because="has no effect with --keys, which trains nothing")
         return _print_keys(args.recipe, args.words, json=args.json)
@@ -208,6 +209,7 @@ length, so it may rise again.
         from stepsnet.runs.folder import is_finished
         from stepsnet.train.trainer import resume
 
+        refuse_repeated(args.words)
         folder = find_run(args.run)
         if is_finished(folder) and not args.words:
             refuse(args, "track", because=f"has no effect: {folder} has finished; iters=N or epochs=N extends it")

@@ -108,7 +108,7 @@ def speed_tables(document: Document) -> list[Table]:
     compared = any(one["difference"] is not None for case in cases for one in case["contenders"])
     columns = [Column("case", "text", 0), Column("contender", "name")]
     columns += [Column("speed ×", priority=0), Column("lower quartile", priority=3)]
-    columns += [Column("per MAC ×", priority=2), Column("lower quartile", priority=5)] if costs_differ else []
+    columns += [Column("per MAC ×", priority=2), Column("lower quartile per MAC", priority=5)] if costs_differ else []
     columns += [Column("median"), Column("quartiles", priority=4), Column("per second", priority=2)]
     columns += [Column("GFLOP/s", priority=3), Column("of peak", priority=4)]
     columns += [Column("max. difference", priority=3)] if compared else []

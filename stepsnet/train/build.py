@@ -26,7 +26,7 @@ from stepsnet.models import (
 )  # fmt: skip
 from stepsnet.models.design import has_steps
 from stepsnet.models.files import read_header
-from stepsnet.runs.folder import is_stepped
+from stepsnet.runs.folder import WEIGHTS, is_stepped
 from stepsnet.surgery.adopted import adopt
 from stepsnet.tasks import TASKS
 from stepsnet.tasks.base import DenseTask, Task
@@ -84,6 +84,8 @@ def model_of(config: TrainConfig, task: Task, device: str | None = None, *, pret
     """
     if is_stepped(config.model):
         return _adopted(config, task, device)
+    if (own := Path(config.model).expanduser() / WEIGHTS).is_file():
+        raise UsageError(f"{config.model} holds weights of a model of stepsnet: give weights={own} instead of model=.")
     options: dict[str, Any] = {"plan": config.plan, "join": config.join, "macro": config.macro}
     options |= {"drop_path_rate": config.drop_path} | task.model_kwargs() | config.model_args
     takes_images = issubclass(get_variant(config.model).family, VisionModel)

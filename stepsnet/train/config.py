@@ -50,8 +50,9 @@ def tasks_of(key: str) -> tuple[str, ...]:
     return _ONLY_FOR.get(key) or _ONLY_FOR.get(key.partition(".")[0], TASKS)
 
 
-EVALUATION_KEYS = ("data.stride", "data.valid_windows")
-"""Keys that may also change when a run is evaluated: which validation data are used, and how."""
+EVALUATION_KEYS = ("workers", "device", "data.root", "data.valid", "data.stride", "data.valid_windows",
+                   "eval.batch_size")  # fmt: skip
+"""Keys that may change when a run is evaluated: where it runs, which validation data are used, and how."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,6 +282,8 @@ def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     given = {word.partition("=")[0] for word in words}
     if {"iters", "epochs"} <= given:
         raise UsageError("The length of a run is iters or epochs: give one of the two.")
+    if "recipe" in given:
+        raise UsageError("recipe cannot be changed: it is the first argument of `stepsnet train`.")
     for key in given:
         if config.task not in (tasks := tasks_of(key)):
             raise UsageError(f"{key} has no effect on {config.task}; it is for {' and '.join(tasks)}.")

@@ -16,7 +16,7 @@ from stepsnet.runs.folder import CHECKPOINTS, WEIGHTS, WEIGHTS_EMA
 from stepsnet.tasks.base import Batch, DenseTask, Task, WholeSetTask
 from stepsnet.train.build import load_dense_weights, model_of, task_of
 from stepsnet.train.checkpoint import latest, read_weights
-from stepsnet.train.config import EVALUATION_KEYS, MACHINE_KEYS, TrainConfig, customise_resumed, read_config
+from stepsnet.train.config import EVALUATION_KEYS, TrainConfig, customise_resumed, read_config
 from stepsnet.train.distributed import Processes, choose_device, model_tensors
 from stepsnet.train.loader import ValidationBatches
 
@@ -67,7 +67,7 @@ def evaluate_run(
     `through` may wrap the batches, for example with a progress bar. `keep`: see `evaluate`.
     """
     config = dataclasses.replace(read_config(folder), parallel="none")
-    config = customise_resumed(config, words, (*MACHINE_KEYS, *EVALUATION_KEYS))
+    config = customise_resumed(config, words, EVALUATION_KEYS)
     if ema and not config.optim.ema:
         raise UsageError(f"{folder} has no averaged weights: it was trained with optim.ema=0.")
     task, model = trained_model(folder, config, ema=ema)

@@ -63,6 +63,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["train", "digits", "data.seq_len=3"], ["no effect on classification", "language"]),
         (["train", "python_docs", "augment.mixup=1"], ["no effect on language", "classification"]),
         (["train", "digits", "data.root=file"], ["data.root=file has no effect"]),
+        (["train", "digits", "recipe=cifar10"], ["recipe cannot be changed"]),
+        (["train", "digits", "iters=2", "iters=3"], ["iters is given 2 times"]),
+        (["resume", "run", "workers=1", "workers=2"], ["workers is given 2 times"]),
+        (["eval", "run", "workers=1", "workers=2"], ["workers is given 2 times"]),
     ],
     ids=lambda value: " ".join(value)[:60],
 )
@@ -160,7 +164,7 @@ def test_work_that_does_not_advance_prints_the_time_passed(
     monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.05)
     with console.progress("tracing", unit="files"):
         time.sleep(0.12)
-    assert "tracing 0  0:00 passed" in capsys.readouterr().err
+    assert "tracing 0:00 passed" in capsys.readouterr().err
 
 
 def test_validation_shows_its_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,7 +245,7 @@ def test_the_preparation_of_a_run_shows_that_it_works(
     monkeypatch.setattr(build, "task_of", slowly)
     monkeypatch.setattr(trainer, "task_of", slowly)
     assert main(["train", "digits", *QUICK, *words]) == 0
-    assert "preparing data and model 0  0:00 passed" in capsys.readouterr().err
+    assert "preparing data and model 0:00 passed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
