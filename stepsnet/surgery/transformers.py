@@ -243,7 +243,7 @@ def forget_recorders(model: nn.Module) -> None:
     """
     for module in model.modules():
         if hasattr(module, "_output_capturing_hooks_installed"):
-            module._output_capturing_hooks_installed = False
+            module._output_capturing_hooks_installed = False  # type: ignore[assignment]  # a plain attribute
         for key, hook in list(module._forward_hooks.items()):
             if getattr(hook, "__name__", "") == "output_capturing_hook":
                 del module._forward_hooks[key]
