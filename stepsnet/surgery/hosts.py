@@ -318,11 +318,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _set_for_meta(model: nn.Module) -> Iterator[None]:
-    """Settings of transformers that need no values, which meta tensors lack: a cache of keys and values, and experts
-    as batched products, whose MACs are counted too. Blocks of other widths have configurations of their own.
+    """Settings of transformers that need no values, which meta tensors lack: a cache of keys and values, no search for
+    padding, and experts as batched products, whose MACs are counted too. Blocks of other widths have configurations of
+    their own.
     """
     configs = {id(config): config for module in model.modules() if (config := getattr(module, "config", None))}
-    changed: dict[str, Any] = {"_experts_implementation_internal": "batched_mm"}
+    changed: dict[str, Any] = {"_experts_implementation_internal": "batched_mm", "pad_token_id": None}
     if getattr(model, "can_generate", bool)():
         changed["use_cache"] = True
     with ExitStack() as undo:

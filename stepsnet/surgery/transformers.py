@@ -17,7 +17,7 @@ from stepsnet.errors import UsageError
 from stepsnet.integrations.foreign import quietly
 from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision_if_installed
-from stepsnet.surgery.hosts import DonorHost, Stage, first_line, period_of
+from stepsnet.surgery.hosts import DonorHost, Stage, first_line, period_of, run_on_meta
 
 WIDTHS = ("hidden_sizes", "hidden_size", "n_embd", "d_model", "dim")
 DEPTHS = ("depths", "encoder_layers", "num_hidden_layers", "n_layer", "num_layers")
@@ -56,6 +56,10 @@ class TransformersHost(DonorHost):
         self._prefix = next(
             f"{name}." if name else "" for name, module in model.named_modules() if module is self._core
         )
+        example = example or self.make_example(model)
+        self._without_head = self.config.is_encoder_decoder or (
+            not runs_on_meta(model, example) and runs_on_meta(self._core, example)
+        )
         super().__init__(model, heads, blocks, example, options)
         self.own = copy.deepcopy(self.config)
         self.full = [stage.width for stage in self.stages]
@@ -65,7 +69,8 @@ class TransformersHost(DonorHost):
 
     @property
     def runs(self) -> nn.Module:
-        return self._core if self.config.is_encoder_decoder else self.model
+        """Without a head that needs more than the example: several choices, or the values of tokens."""
+        return self._core if self._without_head else self.model
 
     @property
     def prefix(self) -> str:
@@ -234,6 +239,14 @@ def number_layers(blocks: Iterable[nn.Module]) -> None:
         for module in block.modules():
             if isinstance(getattr(module, "layer_idx", None), int):
                 module.layer_idx = index  # type: ignore[assignment]  # a plain attribute
+
+
+def runs_on_meta(model: nn.Module, example: tuple[Any, ...]) -> bool:
+    try:
+        run_on_meta(model, example)
+    except Exception:  # noqa: BLE001  # whatever a head raises
+        return False
+    return True
 
 
 def forget_recorders(model: nn.Module) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from stepsnet import StepsNet, UsageError, deepen, stepify, surgery_report
 from stepsnet.macro import Stack, StepPlan
-from stepsnet.surgery import Host
+from stepsnet.surgery import Host, load, save
 from stepsnet.surgery.stepify import find_host
 from stepsnet.surgery.support import TIMM, make_timm, two_steps
 from tests.surgery import tiny
@@ -272,6 +273,25 @@ def test_llama_compiles_whole_and_exports() -> None:
         torch.testing.assert_close(compiled(x).logits, expected)
         program: Any = torch.export.export(model, (x,), strict=False)
         torch.testing.assert_close(program.module()(x).logits, expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "sizes"),
+    [
+        ("gpt2", "GPT2ForSequenceClassification", {"n_embd": 64, "n_layer": 4, "n_head": 4, "pad_token_id": 0}),
+        ("bert", "BertForMultipleChoice",
+         {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 128}),
+    ],
+)  # fmt: skip
+def test_heads_that_need_more_than_an_example_are_left_out_of_the_trial(
+    kind: str, head: str, sizes: dict[str, Any], tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.for_model(kind, vocab_size=40, **sizes)
+    model = stepify(getattr(transformers, head)(config), "32x4, 64x2").eval()
+    save(model, tmp_path)
+    tokens = tiny.tokens() if kind == "gpt2" else tiny.tokens(batch=6).reshape(2, 3, 6)
+    assert torch.equal(load(tmp_path).eval()(tokens).logits, model(tokens).logits)
 
 
 def test_llama_at_equal_cost() -> None:
