@@ -92,8 +92,10 @@ def test_an_option_without_effect_is_refused(
         ([*DRY, "model_args.img_size=inf"], "img_size is 'inf', but must be a number of pixels or two"),
         ([*DRY, "model_args.patch_size=0"], "patch_size is 0, but must be a whole number of at least 1"),
         ([*DRY, "model_args.drop_rate=abc"], "drop_rate is 'abc', but must be a number"),
-        ([*DRY, "model=test_swin", "model_args.depths=3"], "depths is 3, but must be one whole number per stage"),
-        ([*DRY, "model=test_resnet", "model_args.bottleneck=abc"], "bottleneck is 'abc', but must be true or false"),
+        (["train", "digits", "--dry-run", "model=test_swin", "model_args.depths=3"],
+         "depths is 3, but must be one whole number per stage"),
+        (["train", "digits", "--dry-run", "model=test_resnet", "model_args.bottleneck=abc"],
+         "bottleneck is 'abc', but must be true or false"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else None,
 )
