@@ -57,7 +57,8 @@ class TransformersHost(DonorHost):
             f"{name}." if name else "" for name, module in model.named_modules() if module is self._core
         )
         example = example or self.make_example(model)
-        self._without_head = self.config.is_encoder_decoder or (
+        config: Any = self.config
+        self._without_head = bool(config.is_encoder_decoder) or (
             not runs_on_meta(model, example) and runs_on_meta(self._core, example)
         )
         super().__init__(model, heads, blocks, example, options)
