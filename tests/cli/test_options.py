@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -13,6 +15,8 @@ from stepsnet.models import create_model, save_model
 from stepsnet.train.config import customise
 from stepsnet.train.recipes import get_recipe
 from stepsnet.train.trainer import train
+
+Refused: TypeAlias = Callable[[list[str]], str]
 
 HUGE = str(10**18)
 DRY = ["train", "digits", "model=test_deit", "--dry-run"]
@@ -27,6 +31,20 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "book.txt").write_text("It was a dark and stormy night.\n" * 50)
     save_model(create_model("test_transformer"), root / "weights.safetensors")
     return root
+
+
+@pytest.fixture
+def refused(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Runs a command in that folder, which must exit with 2 and print an error only; returns the error."""
+    monkeypatch.chdir(place)
+
+    def run(words: list[str]) -> str:
+        assert main(words) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        return said.err
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -65,14 +83,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else None,
 )
-def test_an_option_without_effect_is_refused(
-    words: list[str], sentence: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(place)
-    assert main(words) == 2
-    said = capsys.readouterr()
-    assert sentence in said.err
-    assert said.out == ""
+def test_an_option_without_effect_is_refused(words: list[str], sentence: str, refused: Refused, place: Path) -> None:
+    assert sentence in refused(words)
     assert not (place / "new").exists()
 
 
@@ -99,15 +111,10 @@ def test_an_option_without_effect_is_refused(
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else None,
 )
-def test_a_number_of_any_size_gets_one_sentence(
-    words: list[str], sentence: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(place)
-    assert main(words) == 2
-    said = capsys.readouterr()
-    assert sentence in said.err
-    assert said.err.count("\n") == 1
-    assert said.out == ""
+def test_a_number_of_any_size_gets_one_sentence(words: list[str], sentence: str, refused: Refused) -> None:
+    error = refused(words)
+    assert sentence in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", [name for names in COMMANDS.values() for name in names])

@@ -1,7 +1,5 @@
-"""stepify on timm's ViT, transformers' Llama and a model of our own: Eq.
-
-5 bit for bit, and everything around the blocks goes on working.
-"""
+"""stepify on timm's ViT, transformers' Llama and a model of our own: it equals Eq. 5 bit for bit, and all that is
+around the blocks works as before."""
 
 from __future__ import annotations
 
