@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -16,6 +18,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # before a group exists: its default arguments would keep that group alive
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
@@ -179,12 +182,14 @@ def join_processes(parallel: Parallel, device: str = "auto") -> Iterator[Process
 
 
 def _join(backend: str) -> None:
-    """Initialise the process group.
+    """Initialise the process group. At exit, whatever still holds it is collected, which ends its threads.
 
+    A thread of gloo that lets go of a tensor while the interpreter shuts down aborts the process.
     After a restart on one node, torch 2.13 uses the store of the last attempt, finds the addresses of dead processes
     and hangs; so each attempt gets its own prefix in the store. Nodes do not agree on the number of the attempt: for
     several nodes, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, which makes torchrun open a new store each time.
     """
+    atexit.register(gc.collect)
     one_node = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
     if not (restarted() and one_node):
         dist.init_process_group(backend)

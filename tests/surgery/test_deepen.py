@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from stepsnet import UsageError, deepen, freeze_old, surgery_report, undeepen
 from stepsnet.surgery.identity import make_identity
 from tests.surgery import tiny
 from tests.surgery.test_stepify import Block, Own
+from tests.train.synthetic import in_processes
 
 
 class ScaledBlock(nn.Module):
@@ -83,17 +83,16 @@ def test_training_moves_new_blocks_only_when_the_old_ones_are_frozen() -> None:
     assert all(name.startswith(tuple(f"{block}." for block in added)) for name in changed)
 
 
-def test_frozen_blocks_train_under_ddp(tmp_path: Path) -> None:
-    model = deepen(tiny.llama(), "32x2", train="new").train()
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        wrapped = nn.parallel.DistributedDataParallel(model)
+def test_frozen_blocks_train_under_ddp() -> None:
+    def with_gradient() -> tuple[set[str], set[str]]:
+        model = deepen(tiny.llama(), "32x2", train="new").train()
         x = tiny.tokens()
-        wrapped(x, labels=x).loss.backward()
-    finally:
-        distributed.destroy_process_group()
-    with_gradient = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
-    assert with_gradient == set(surgery_report(model).with_gradient)
+        nn.parallel.DistributedDataParallel(model)(x, labels=x).loss.backward()
+        found = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+        return found, set(surgery_report(model).with_gradient)
+
+    ((found, reported),) = in_processes(1, with_gradient)
+    assert found == reported
 
 
 def test_only_the_ends_of_branches_are_zeroed_and_all_of_them_learn_at_once() -> None:

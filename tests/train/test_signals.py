@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -189,6 +190,7 @@ def test_torchrun_names_the_rank_and_resumes_by_itself(tmp_path: Path) -> None:
     assert "local_rank: 1" in found.stderr
     lines = [line for line in found.stdout.splitlines() if line.startswith("attempt")]
     assert sorted(lines) == ["attempt 1 rank 0 step 12", "attempt 1 rank 1 step 12"]
+    assert found.stdout.count("threads of gloo at exit: 0") == 2  # one that lives on can abort the process
     in_processes(
         2,
         lambda: train(small_config(tmp_path / "uninterrupted", "parallel=ddp", "checkpoint.every=2"), task=NoisyTask()),
@@ -209,6 +211,10 @@ def test_torchrun_ends_all_when_one_raises(tmp_path: Path) -> None:
     assert "rank 1 of 2 failed: ArithmeticError: a bug on one process" in found.stderr
 
 
+def gloo_threads() -> int:
+    return sum("gloo" in name.read_text() for name in Path("/proc/self/task").glob("*/comm"))
+
+
 def torchrun(out: Path, end: str, restarts: int) -> subprocess.CompletedProcess[str]:
     words = ["--nproc-per-node=2", f"--max-restarts={restarts}", f"--master-port={free_port()}"]
     return subprocess.run(
@@ -223,6 +229,7 @@ def torchrun(out: Path, end: str, restarts: int) -> subprocess.CompletedProcess[
 
 if __name__ == "__main__":  # what torchrun starts
     torch.set_num_threads(1)
+    atexit.register(lambda: print("threads of gloo at exit:", gloo_threads()))
     task = DyingTask(kill_myself if sys.argv[2] == "kill" else break_down)
     result = train(small_config(Path(sys.argv[1]), "parallel=ddp", "checkpoint.every=2"), task=task)
     print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], "rank", os.environ["RANK"], "step", result.step)
