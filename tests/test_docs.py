@@ -53,6 +53,11 @@ def test_python_blocks_run_in_order(page: str, tmp_path: Path, monkeypatch: pyte
         exec(compile(code, f"{page}, block {number}", "exec"), names)
 
 
+@pytest.mark.parametrize("function", ["stepify", "deepen", "plan"])
+def test_every_function_of_the_surgery_has_a_page_that_calls_it(function: str) -> None:
+    assert any(f"stepsnet.{function}(" in code for code in BLOCKS[f"docs/how-to/{function}.md"])
+
+
 @pytest.mark.parametrize("page", TEXTS)
 def test_links_lead_to_files(page: str) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", TEXTS[page])  # the site's links are checked in test_site.py

@@ -50,7 +50,7 @@ DEFAULT_ROUNDS = 9
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("what", choices=("speed", "memory", "depth"), help="what to measure")
-    add("models", nargs="*", metavar="MODEL", help="names, run folders or saved files")
+    add("models", nargs="*", metavar="MODEL", help="names, run folders, saved files, folders of `stepsnet stepify`")
     rivals = ", ".join(RIVALS) + "; the first is the reference"
     add("--against", nargs="+", choices=RIVALS, metavar="RIVAL", help=rivals)
     add("--batch", nargs="+", type=count(), metavar="N", help="batch sizes (default: 8; memory 32 64; depth 4)")

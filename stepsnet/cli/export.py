@@ -34,7 +34,7 @@ Detectors, segmenters and the key-value cache of `stepsnet generate` are not exp
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    models = "the folder of a run, a saved model (.safetensors) or a registered name"
+    models = "the folder of a run or of `stepsnet stepify`, a saved model (.safetensors) or a registered name"
     add("model", metavar="RUN_OR_MODEL", help=models)
     formats = ("onnx", "torch-export", "openvino")
     add("--format", choices=formats, default="onnx", help="the kind of file (default: onnx)")

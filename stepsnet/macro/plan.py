@@ -39,6 +39,8 @@ class StepPlan:
         for narrow, wide in pairwise(self.widths):
             if wide == narrow if self.any_order else wide <= narrow:
                 why = "every step must be wider than the one before"
+                if wide < narrow:
+                    why += "; macro='reverse' takes the same plan from its end, and only stepify takes any order"
                 why = "neighbouring steps must differ" if self.any_order else why
                 raise UsageError(f"the plan '{self}' goes from width {narrow} to {wide}: {why}")
 

@@ -31,7 +31,8 @@ class BlockOptions(TypedDict, total=False):
 
     heads: str
     """ "keep_dim" (default) keeps the dimension of a head (where it does not divide the width, the nearest one that
-    does, unless rotary positions fix it), "keep_count" keeps their number."""
+    does, unless rotary positions fix it). "keep_count" keeps their number and makes them smaller; heads of transformers
+    with a `head_dim` of their own keep their size too, so every block has keys and values of one shape."""
     blocks: str | Sequence[str] | None
     """Path(s) of the module list(s) of blocks, where they are not recognised."""
     make_block: MakeBlock | None

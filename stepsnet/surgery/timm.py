@@ -11,7 +11,7 @@ import copy
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from math import gcd
+from math import gcd, lcm
 from typing import Any
 
 import torch
@@ -81,7 +81,8 @@ class TimmHost(DonorHost):
             return self.stages[stage].width // own
         factor = self.factors[stage]
         needed = round(factor) if factor >= 1 else 1
-        return max(8, needed) if self.stages[stage].width >= 64 else gcd(8, self.stages[stage].width)
+        unit = max(8, needed) if self.stages[stage].width >= 64 else gcd(8, self.stages[stage].width)
+        return lcm(own, unit) if own is not None and self.rule == "keep_count" else unit
 
     def heads(self, width: int, stage: int = 0) -> int | None:
         own, full = self.own_heads[stage], self.stages[stage].width

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from math import lcm
 from typing import Any
 
 import torch
@@ -102,8 +103,10 @@ class TransformersHost(DonorHost):
 
     def unit(self, stage: int) -> int:
         heads, width = self._heads(stage), self.full[stage]
-        if heads is None:
+        if heads is None or (self.rule == "keep_count" and self._own_dim()):
             return 8 if width >= 64 else 1
+        if self.rule == "keep_count":
+            return lcm(heads, min(8, width // heads))
         if not self._fixed_dim():
             return min(8, width // heads)
         return width // heads * (self._group() or 1)
@@ -119,14 +122,14 @@ class TransformersHost(DonorHost):
     def check_width(self, width: int, stage: int) -> None:
         own, full, unit = self._heads(stage), self.full[stage], self.unit(stage)
         name = type(self.model).__name__
-        if own is not None and self.rule == "keep_count" and (self._fixed_dim() or width % own):
+        if own is not None and self.rule == "keep_count" and not self._own_dim() and (self._fixed_dim() or width % own):
             why = (
-                "its rotary positions fix the head dimension"
+                "its rotary positions fix the head dimension, and its configuration has no head_dim"
                 if self._fixed_dim()
                 else f"{own} heads do not divide width {width}"
             )
             raise UsageError(f"heads='keep_count' is not possible for {name} at width {width}: {why}")
-        if own is not None and self._fixed_dim() and width % unit:
+        if own is not None and self.rule == "keep_dim" and self._fixed_dim() and width % unit:
             raise UsageError(
                 f"{name} needs multiples of {unit} (head dimension and groups of heads) as widths, not {width}"
             )
@@ -154,6 +157,11 @@ class TransformersHost(DonorHost):
             "rotary" in type(module).__name__.lower() or "rope" in type(module).__name__.lower()
             for module in self.model.modules()
         )
+
+    def _own_dim(self) -> bool:
+        """Whether the configuration has a head dimension of its own, so that all heads together may be wider than a
+        block."""
+        return isinstance(getattr(self.own, "head_dim", None), int)
 
     def make_donor(self, width: int, stage: int) -> nn.Module:
         config = copy.deepcopy(self.own)

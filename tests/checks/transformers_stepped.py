@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
+import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,7 @@ LEFT_OUT = {
     "test_tensor_parallel_mixin": "TensorParallelTesterMixin",
 }
 """Tests that need downloads or several devices."""
+HEADS = os.environ.get("STEPSNET_HEADS", "keep_count")
 TESTS = {"llama": "LlamaModelTest", "gpt2": "GPT2ModelTest", "bert": "BertModelTest", "vit": "ViTModelTest"}
 
 
@@ -43,9 +45,9 @@ def stepped(plain: Any) -> Any:
             loaded.__init__(self, config, *args, **kwargs)
             return
         plain.__init__(self, copy.deepcopy(config), *args, **kwargs)
-        host = find_host(self)
+        host = find_host(self, heads=HEADS)
         (stage,) = host.stages
-        stepify(self, f"{narrow_width(host, 0)}x1, {stage.width}x{stage.depth - 1}")
+        stepify(self, f"{narrow_width(host, 0)}x1, {stage.width}x{stage.depth - 1}", heads=HEADS)
 
     return type(plain.__name__, (loaded,), {"__init__": init, "__module__": plain.__module__})
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from stepsnet.cli.main import main
+from tests.surgery import tiny
 
 
 def test_the_plan_is_printed_ready_to_paste(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,6 +24,20 @@ def test_json_has_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["plan"] in [row["plan"] for row in found["rows"]]
 
 
+@pytest.mark.parametrize("model", ["timm:test_vit", "hf:FOLDER"])
+def test_plans_of_other_libraries_are_those_that_stepify_takes(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if model == "hf:FOLDER":
+        model = f"hf:{tmp_path / 'llama'}"
+        tiny.llama().save_pretrained(tmp_path / "llama")
+    assert main(["plan", model, "--steps", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["chosen"]
+    assert main(["stepify", model, "--plan", found["plan"], "--out", str(tmp_path / "out"), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["blocks_after"], made["macs_after"]) == (found["blocks"], found["macs"])
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -35,4 +51,6 @@ def test_json_has_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_wrong_input_is_one_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *words]) == 2
-    assert sentence in capsys.readouterr().err
+    err = capsys.readouterr().err.strip()
+    assert sentence in err
+    assert "\n" not in err

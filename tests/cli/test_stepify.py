@@ -71,10 +71,39 @@ def test_a_stepified_folder_is_trained_on_images(tmp_path: Path, monkeypatch: py
     assert find_model("run").plan == find_model("stepped").plan
 
 
-def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    assert main(["stepify", "hf:llama", "--plan", "2", "--out", "never"]) == 2
-    assert "transformers is not installed" in capsys.readouterr().err
+def test_a_stepified_folder_is_measured_and_exported(
+    llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["stepify", llama, "--plan", "32x2, 64x1", "--out", "stepped"]) == 0
+    capsys.readouterr()
+    assert main(["bench", "speed", "stepped", "--against", "eager", "--batch", "1", "--rounds", "7", "--json"]) == 0
+    assert "stepped" in capsys.readouterr().out
+    assert main(["export", "stepped", "--format", "torch-export", "--out", "stepped.pt2"]) == 0
+    assert Path("stepped.pt2").is_file()
+
+
+def one_sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a refused command says: exit code 2, one line, no traceback, nothing on standard output."""
+    assert main(words) == 2
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert "\n" not in printed.err.strip()
+    return printed.err.strip()
+
+
+@pytest.mark.parametrize("library", ["timm", "transformers"])
+@pytest.mark.parametrize(
+    "words",
+    [["stepify", "--plan", "2", "--out", "never"], ["deepen", "--blocks-added", "8x1", "--out", "never"], ["plan"]],
+)
+def test_a_missing_library_is_named_with_its_extra(
+    library: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    model = {"timm": "timm:test_vit", "transformers": "hf:llama"}[library]
+    found = one_sentence([words[0], model, *words[1:]], capsys)
+    assert found == f"{library} is not installed, and this needs it: pip install '.[{library}]' in a clone of stepsnet."
 
 
 @pytest.mark.parametrize(
@@ -82,21 +111,38 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     [
         (["stepify", "deit_small", "--plan", "3"], "is not a model of another library"),
         (["stepify", "timm:no_such_model", "--plan", "3"], "timm has no model 'no_such_model'"),
+        (["stepify", "hf:lama", "--plan", "3"], "transformers has no model type 'lama'; nearest: llama"),
+        (["deepen", "no_such_model", "--blocks-added", "32x2"], "There is no model, run or file 'no_such_model'"),
+        (["deepen", "hf:no/folder", "--blocks-added", "32x2"], "no/folder has no config.json; give a folder"),
         (["stepify", "timm:test_resnet", "--plan", "2"], "no list of residual blocks was recognised; name it with"),
-        (["stepify", "LLAMA", "--plan", "32x4, 48x3"], "ends at width 48"),
-        (["stepify", "LLAMA", "--plan", "40x4, 64x3"], "multiples of"),
+        (["deepen", "timm:test_resnet", "--blocks-added", "8x1"], "(command line: `stepify --blocks PATH`)"),
         (["stepify", "LLAMA", "--plan", "3", "--blocks", "no.such.list"], "has no module of that name"),
+        (["stepify", "LLAMA", "--plan", "32x4, 48x3"], "ends at width 48"),
+        (["stepify", "LLAMA", "--plan", "40x4, 64x3"], "multiples of 32 (head dimension and groups of heads)"),
+        (["deepen", "LLAMA", "--blocks-added", "40x1"], "multiples of 32 (head dimension and groups of heads)"),
+        (["stepify", "timm:test_vit", "--plan", "33x4, 64x3", "--heads", "keep_count"], "2 heads do not divide"),
+        (["deepen", "LLAMA", "--blocks-added", "128x1"], "width 128 do not fit into a state of 64 channels"),
         (["deepen", "LLAMA", "--blocks-added", "many"], "many"),
     ],
 )
 def test_wrong_input_is_one_sentence(
     words: list[str], sentence: str, llama: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([llama if word == "LLAMA" else word for word in words] + ["--out", str(tmp_path / "out")]) == 2
-    err = capsys.readouterr().err.strip()
-    assert sentence in err
-    assert "\n" not in err
+    words = [llama if word == "LLAMA" else word for word in words]
+    assert sentence in one_sentence([*words, "--out", str(tmp_path / "out")], capsys)
     assert not (tmp_path / "out").exists()
+
+
+def test_blocks_that_are_not_found_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = transformers.LlamaConfig(
+        hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=4, vocab_size=256
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "one")
+    capsys.readouterr()
+    words = ["stepify", f"hf:{tmp_path / 'one'}", "--plan", "32x2, 64x1", "--out", str(tmp_path / "out")]
+    assert "no list of residual blocks was recognised" in one_sentence(words, capsys)
+    assert main([*words, "--blocks", "model.layers"]) == 0
+    assert "blocks      1 → 3" in capsys.readouterr().out
 
 
 def test_a_folder_that_is_not_empty_is_refused(llama: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from stepsnet.errors import UsageError
-from stepsnet.macro import StepPlan, StepsNet
-from stepsnet.models import deit, language, swin
+from stepsnet.macro import ReverseStepsNet, StepPlan, StepsNet
+from stepsnet.models import create_model, deit, language, swin
 
 plans = st.sets(st.integers(1, 5000), min_size=1, max_size=8).flatmap(
     lambda widths: st.builds(
@@ -65,11 +65,31 @@ def test_invalid_plans_are_refused(text: str, sentence: str) -> None:
         StepPlan.parse(text)
 
 
-def test_plans_of_any_order_are_for_stepify_only() -> None:
-    plan = StepPlan.parse("384x4, 192x8, 384x4", any_order=True)
-    assert (plan.blocks, plan.width) == (16, 384)
+WIDE_NARROW_WIDE = "32x4, 16x8, 32x4"
+
+
+def test_every_macro_says_which_order_of_widths_it_takes() -> None:
+    plan = StepPlan.parse(WIDE_NARROW_WIDE, any_order=True)
+    assert (plan.blocks, plan.width) == (16, 32)
     with pytest.raises(UsageError, match="must be positive and grow from narrow to wide"):
         StepsNet.from_blocks(lambda width, index: nn.Identity(), plan)
+    with pytest.raises(UsageError, match="must be positive and shrink from wide to narrow"):
+        ReverseStepsNet.from_blocks(lambda width, index: nn.Identity(), plan)
+
+
+@pytest.mark.parametrize("macro", ["steps", "reverse"])
+def test_registered_models_name_the_order_they_take(macro: str) -> None:
+    why = "from width 32 to 16: every step must be wider .*'reverse' .* from its end, and only stepify takes any order"
+    with pytest.raises(UsageError, match=why):
+        create_model("test_deit", plan=WIDE_NARROW_WIDE, macro=macro)
+
+
+def test_reverse_takes_the_plan_of_steps_from_its_end() -> None:
+    def widths(macro: str) -> tuple[int, ...]:
+        net = create_model("test_deit", plan="16x2, 32x1", macro=macro)
+        return next(part.widths for part in net.modules() if isinstance(part, (StepsNet, ReverseStepsNet)))
+
+    assert (widths("steps"), widths("reverse")) == ((16, 32), (32, 16))
 
 
 def test_a_plan_needs_as_many_depths_as_widths() -> None:

@@ -83,6 +83,16 @@ def test_training_moves_new_blocks_only_when_the_old_ones_are_frozen() -> None:
     assert all(name.startswith(tuple(f"{block}." for block in added)) for name in changed)
 
 
+def test_only_new_blocks_of_a_vit_are_left_to_train() -> None:
+    model = freeze_old(deepen(tiny.vit(), "32x2", at="every:2"))
+    assert {name.rsplit(".", 1)[0] for name, p in model.named_parameters() if p.requires_grad} == {
+        f"{block}.{name}"
+        for block in ("blocks.2", "blocks.5")
+        for name, part in model.get_submodule(block).named_modules()
+        if part._parameters
+    }
+
+
 def test_frozen_blocks_train_under_ddp() -> None:
     def with_gradient() -> tuple[set[str], set[str]]:
         model = deepen(tiny.llama(), "32x2", train="new").train()

@@ -18,7 +18,7 @@ from stepsnet import StepsNet, UsageError, deepen, stepify, surgery_report
 from stepsnet.macro import Stack, StepPlan
 from stepsnet.surgery import Host, load, save
 from stepsnet.surgery.stepify import find_host
-from stepsnet.surgery.support import TIMM, make_timm, two_steps
+from stepsnet.surgery.support import TIMM, make_timm, make_transformers, two_steps
 from tests.surgery import tiny
 
 
@@ -225,6 +225,23 @@ def test_llama_generates_the_same_with_every_cache() -> None:
     assert [layer.self_attn.k_proj.out_features for layer in model.model.layers] == [16] * 4 + [24] * 2 + [32] * 2
 
 
+def test_with_as_many_heads_in_every_block_llamas_keys_and_values_have_one_shape(tmp_path: Path) -> None:
+    model = stepped_llama("40x4, 64x2", heads="keep_count")
+    x = tiny.tokens()
+    found = model(x, output_attentions=True, use_cache=True)
+    assert {layer.keys.shape for layer in found.past_key_values.layers} == {(2, 4, 6, 8)}
+    assert surgery_report(model).heads == {40: 8, 64: 8}
+    model.save_pretrained(tmp_path)
+    assert torch.equal(load(tmp_path).eval()(x).logits, found.logits)
+
+
+@pytest.mark.parametrize("make", [lambda: tiny.vit(embed_dim=96, num_heads=6, depth=8), lambda: tiny.gpt2(n_head=6)])
+def test_steps_at_equal_cost_have_widths_that_as_many_heads_divide(make: Any) -> None:
+    report = surgery_report(stepify(make(), 2, heads="keep_count"))
+    assert list(report.heads.values()) == [6, 6]
+    assert abs(report.macs_change) <= 0.03
+
+
 def test_llama_returns_a_hidden_state_of_full_width_for_every_block() -> None:
     model = stepped_llama()
     found = model(tiny.tokens(), output_hidden_states=True)
@@ -332,6 +349,12 @@ def test_a_plan_that_does_not_run_leaves_the_model_as_it_was() -> None:
         (tiny.vit, "30x2, 64x2", {"heads": "keep_count"}, "4 heads do not divide width 30"),
         (tiny.vit, 2, {"heads": "many"}, "heads='many' is not known"),
         (tiny.llama, "40x2, 64x2", {}, "multiples of 16 .*, not 40"),
+        (
+            lambda: make_transformers("GPTNeoXForCausalLM"),
+            "32x2, 64x2",
+            {"heads": "keep_count"},
+            "its rotary positions fix the head dimension, and its configuration has no head_dim",
+        ),
         (tiny.llama, 0, {}, "the number of steps is at least 1"),
         (tiny.llama, 5, {}, "5 steps, each √2 narrower than the next, do not fit into width 64"),
         (tiny.llama, "32x1, 64x1; 64x1", {}, "the network has 1 stage, the plan 2"),

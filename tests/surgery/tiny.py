@@ -36,6 +36,11 @@ def llama(**options: Any) -> Any:
 LLAMA_PLAN = "32x4, 48x2, 64x2"
 
 
+def gpt2(**options: Any) -> Any:
+    sizes = {"n_embd": 96, "n_head": 4, "n_layer": 8, "n_positions": 32, "vocab_size": 40, "bos_token_id": 1}
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**sizes, "eos_token_id": 2, **options}))
+
+
 def tokens(length: int = 6, batch: int = 2, vocabulary: int = 40) -> Tensor:
     return torch.randint(3, vocabulary, (batch, length))
 
