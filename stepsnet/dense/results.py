@@ -15,6 +15,7 @@ from stepsnet.data.dense.coco import encode_mask, quiet_pycocotools
 from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision
 
+SIZES = ("_small", "_medium", "_large")
 METRICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
 NAMES = {"bbox": "box", "segm": "mask"}
 THRESHOLD = 0.5
@@ -76,18 +77,20 @@ def average_precision(truth: dict[str, Any], results: list[dict[str, Any]], kind
     """AP, AP50, AP75 and AP of small, medium and large objects, by "bbox" or "segm", computed by pycocotools.
 
     `truth` is a document in COCO's format, `results` a list in the format of its results. A metric is 0 where nothing
-    was found and −1 where no objects of that size exist.
+    was found. AP of a size is left out where no objects of that size exist, for which pycocotools has −1.
     """
     names = [f"{NAMES[kind]}_{metric}" for metric in METRICS]
-    if not results:
-        return dict.fromkeys(names, 0.0)
     coco, cocoeval = require("pycocotools.coco", extra="vision"), require("pycocotools.cocoeval", extra="vision")
     with quiet_pycocotools():
-        known = coco.COCO()
+        known, found = coco.COCO(), coco.COCO()
         known.dataset = truth
         known.createIndex()
-        evaluation = cocoeval.COCOeval(known, known.loadRes([dict(result) for result in results]), kind)
+        found.dataset = {**truth, "annotations": []}
+        if results:  # loadRes needs one
+            found = known.loadRes([dict(result) for result in results])
+        evaluation = cocoeval.COCOeval(known, found, kind)
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
-    return {name: float(value) for name, value in zip(names, evaluation.stats, strict=False)}
+    scores = dict(zip(names, map(float, evaluation.stats), strict=False))
+    return {name: max(0.0, ap) for name, ap in scores.items() if ap >= 0 or not name.endswith(SIZES)}
