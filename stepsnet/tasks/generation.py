@@ -168,7 +168,7 @@ def generate(
     model: LanguageModel, vocabulary: Vocabulary, prompts: Sequence[str], *, tokens: int,
     sampling: Sampling | None = None, stops: Sequence[str] = (), seed: int = 0, context: int | None = None,
 ) -> Iterator[Emission]:
-    """Continue each prompt by at most `tokens` tokens, and yield each piece of text as soon as it is final.
+    """Continue each prompt by at most `tokens` tokens: an iterator of pieces of text, each as soon as it is final.
 
     An empty prompt starts a document. All prompts run as one batch until the last one has finished.
     """
@@ -178,8 +178,14 @@ def generate(
     if "" in stops:
         raise UsageError("a stop string must not be empty.")
     encoded = [vocabulary.encode(prompt) or [vocabulary.start] for prompt in prompts]
-    writers = {number: _Writer(stops) for number in range(len(prompts))}
     stream = generate_tokens(model, encoded, sampling or Sampling(), seed=seed, context=context)
+    return _write_pieces(stream, vocabulary, [_Writer(stops) for _ in prompts], tokens)
+
+
+def _write_pieces(
+    stream: Iterator[list[int]], vocabulary: Vocabulary, texts: Sequence[_Writer], tokens: int
+) -> Iterator[Emission]:
+    writers = dict(enumerate(texts))
     for count, chosen in enumerate(stream, start=1):
         for number, writer in list(writers.items()):
             ended = chosen[number] == vocabulary.separator
