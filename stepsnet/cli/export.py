@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import print_json, progress
+from stepsnet.cli.console import print_json, print_text, progress
 from stepsnet.cli.resolve import find_model, resolve
 from stepsnet.errors import UsageError
 from stepsnet.units import megabytes
@@ -27,8 +27,9 @@ than 1e-4 is deleted, and the exit code is 2.
   stepsnet export runs/resnet --fold --json                   batch norms folded into the convolutions
 
 The batch size may always vary. --dynamic lets the image size (Swin and ResNet) or the text length (language models)
-vary too, within a range that is printed and stored in the file. DeiT learns positions for one size: choose it with
---image-size. The file also holds the model's name, plan, classes and version, and the normalisation of its images.
+vary too, within a range that is printed and stored in the file. A model whose size cannot vary is refused: DeiT learns
+positions for one size, which --image-size chooses. The file also holds the model's name, plan, classes and version,
+and the normalisation of its images.
 Detectors, segmenters and the key-value cache of `stepsnet generate` are not exported."""
 
 
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models = "the folder of a run or of `stepsnet stepify`, a saved model (.safetensors) or a registered name"
     add("model", metavar="RUN_OR_MODEL", help=models)
     formats = ("onnx", "torch-export", "openvino")
-    add("--format", choices=formats, default="onnx", help="the kind of file (default: onnx)")
+    add("--format", choices=formats, default="onnx", metavar="KIND", help="onnx (default), torch-export or openvino")
     dynamic = "let the image size or the text length vary, not only the batch"
     add("--dynamic", action="store_true", help=dynamic)
     add("--fold", action="store_true", help="fold batch norms into the convolutions before them (ResNet)")
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from stepsnet.export import FORMATS, at_size, export_model, has_batch_norms
+    from stepsnet.export import FORMATS, at_size, export_model, has_batch_norms, size_axes
     from stepsnet.models import fold
 
     size = None if args.image_size is None else read_size(args.image_size)
@@ -56,6 +57,9 @@ def run(args: argparse.Namespace) -> int:
     model.eval()
     if size is not None:
         at_size(model, *size)
+    if args.dynamic and not size_axes(model):
+        raise UsageError(f"--dynamic has no effect on {args.model}: the batch may always vary, but not its size; "
+                         f"{why_fixed(model)}")
     written = model
     if args.fold:
         has_batch_norms(model)
@@ -64,12 +68,10 @@ def run(args: argparse.Namespace) -> int:
     with progress("tracing, writing, checking", unit="files") as bar:
         exported = export_model(written, path, form=args.format, any_size=args.dynamic, against=model)
         bar.advance()
-    if args.dynamic and len(exported.axes) == 1:
-        notes.append("The size cannot vary: " + why_fixed(model))
     if args.json:
         print_json(to_json(exported, args.format, notes))
         return 0
-    print("\n".join(notes + sentences(exported)))
+    print_text("\n".join(notes + sentences(exported)))
     return 0
 
 

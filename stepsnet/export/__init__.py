@@ -3,7 +3,7 @@
 from stepsnet.export.check import FORMATS, Difference, Exported, export_model
 from stepsnet.export.formats import onnx_facts, onnx_session, openvino_callable, openvino_facts, to_onnx, to_openvino
 from stepsnet.export.program import load_torch_export, to_torch_export, torch_export_facts
-from stepsnet.export.shapes import at_size, has_batch_norms
+from stepsnet.export.shapes import at_size, has_batch_norms, size_axes
 
 __all__ = [
     "FORMATS",
@@ -17,6 +17,7 @@ __all__ = [
     "onnx_session",
     "openvino_callable",
     "openvino_facts",
+    "size_axes",
     "to_onnx",
     "to_openvino",
     "to_torch_export",

@@ -37,10 +37,7 @@ class Traced:
 
 def free_axes(model: Model, *, dynamic: bool, any_size: bool) -> tuple[FreeAxis, ...]:
     """Axes that may vary: with `dynamic` the batch, with `any_size` also image size or text length."""
-    axes = size_axes(model) if any_size else ()
-    if any(not axis.allows(model.input_size[axis.number - 1]) for axis in axes):
-        axes = ()  # the window is larger than the last map at the model's own image size
-    return ((batch_axis(),) if dynamic else ()) + axes
+    return ((batch_axis(),) if dynamic else ()) + (size_axes(model) if any_size else ())
 
 
 def trace(model: Model, *, dynamic: bool = True, any_size: bool = False, example: Tensor | None = None) -> Traced:

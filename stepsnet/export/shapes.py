@@ -55,10 +55,10 @@ def batch_axis() -> FreeAxis:
 
 
 def size_axes(model: Model) -> tuple[FreeAxis, ...]:
-    """The axes of image size or text length over which one file can serve a model; none for DeiT, whose positions fix
-    it.
+    """The axes of image size or text length over which one file can serve a model.
 
-    Swin: windows must fit into the last map, and patch merging must divide every map evenly.
+    Swin: windows must fit into the last map, and patch merging must divide every map evenly. If that does not hold at
+    the model's own size, there are none. There are none for DeiT, whose positions are for one size.
     """
     if isinstance(model, Swin):
         step = model.patch_embed.patch * 2 ** (len(model.plans) - 1)
@@ -72,7 +72,8 @@ def size_axes(model: Model) -> tuple[FreeAxis, ...]:
         shortest = 1 if isinstance(model, Transformer) else 2  # in models of transformers one token is a special case
         longest = model.default_cfg.get("longest_text") or max(LONGEST_TEXT, *model.input_size)
         return (FreeAxis(1, "tokens", shortest, longest),)
-    return sides, FreeAxis(3, "width", sides.smallest, sides.largest, sides.step)
+    axes = (sides, FreeAxis(3, "width", sides.smallest, sides.largest, sides.step))
+    return axes if all(axis.allows(model.input_size[axis.number - 1]) for axis in axes) else ()
 
 
 def example_input(model: Model, shape: tuple[int, ...]) -> Tensor:
