@@ -29,13 +29,24 @@ def write_file(path: Path, content: bytes) -> None:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Create or replace `path` atomically and durably."""
-    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
+    temporary = _temporary(path)
     try:
         write_file(temporary, content)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def check_writable(path: Path) -> None:
+    """Raise the error of `replace_file` now, before the work whose result it will write."""
+    temporary = _temporary(path)
+    temporary.touch()
+    temporary.unlink()
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
 
 
 @contextmanager
@@ -68,7 +79,7 @@ def sync_folder(folder: Path) -> None:
 
 def remove_folder(folder: Path) -> None:
     """Delete a folder. It is renamed first, so a kill never leaves a half-deleted folder under its own name."""
-    temporary = folder.with_name(f"{TEMPORARY}{folder.name}-{os.getpid()}")
+    temporary = _temporary(folder)
     folder.rename(temporary)
     shutil.rmtree(temporary)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import Bar, print_json, print_table, progress
+from stepsnet.cli.console import Bar, print_json, print_table, print_text, progress
 from stepsnet.cli.options import count, refuse, seed
 from stepsnet.cli.resolve import load_with_inputs
 from stepsnet.errors import UsageError, nearest
@@ -90,9 +90,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"what": args.what, "model": args.model, "measured_on": described, **shown.result.to_json()})
     else:
-        print(described)
+        print_text(described)
         print_table(Table((Column(shown.columns[0], "name"), *shown.columns[1:]), shown.rows))
-        print(shown.remark)
+        print_text(shown.remark)
+        if args.plot is not None:
+            print_text(f"Chart: {args.plot}")
     return 0
 
 

@@ -36,6 +36,7 @@ weights), baseline (the plain network that belongs to a Steps model), eager (the
 onnxruntime and openvino (the same model, exported). Quartiles are narrowest on a machine that is otherwise idle."""
 
 FEWEST_ROUNDS = 7
+MODES = ("inference", "training")
 RIVALS = ("timm", "baseline", "eager", "onnxruntime", "openvino")
 ONLY_FOR = {
     "against": ("speed",), "dtype": ("speed",), "compile": ("speed",), "fold": ("speed",), "channels-last": ("speed",),
@@ -54,9 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rivals = ", ".join(RIVALS) + "; the first is the reference"
     add("--against", nargs="+", choices=RIVALS, metavar="RIVAL", help=rivals)
     add("--batch", nargs="+", type=count(), metavar="N", help="batch sizes (default: 8; memory 32 64; depth 4)")
-    add("--mode", nargs="+", choices=("inference", "training"), help="default: inference; memory: training")
-    precisions = "precisions (default: fp32); bf16 training uses autocast"
-    add("--dtype", nargs="+", choices=("fp32", "bf16"), help=precisions)
+    add("--mode", nargs="+", choices=MODES, metavar="MODE", help="inference (default), training (default of memory)")
+    precisions = "fp32 (default), bf16; bf16 training uses autocast"
+    add("--dtype", nargs="+", choices=("fp32", "bf16"), metavar="TYPE", help=precisions)
     add("--rounds", type=count(), metavar="N", help=f"at least {FEWEST_ROUNDS} (default: {DEFAULT_ROUNDS})")
     add("--threads", type=count(most=1024), metavar="N", help="threads of torch (default: as torch chooses)")
     add("--compile", action="store_true", help="compile our model, block by block")
@@ -86,13 +87,13 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(document)
         return 0
-    print("\n".join([*findings(document), ""]))
+    print_text("\n".join([*findings(document), ""]))
     for table in tables_of(document):
         print_table(table)
     for line in (machine_line(document), *timed_lines(document)):
         print_text(line)
     if report is not None:
-        print(f"Figures and tables: {report}")
+        print_text(f"Figures and tables: {report}")
     return 0
 
 

@@ -7,7 +7,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-from stepsnet.cli.console import print_json, print_table, progress, say
+from stepsnet.cli.console import print_json, print_table, print_text, progress, say
 from stepsnet.cli.options import seed
 from stepsnet.errors import UsageError
 from stepsnet.report.table import Table
@@ -54,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
         print_json({**found, "report": str(report)})
         return 0
     print_table(Table(demo.COLUMNS, [demo.row(network) for network in found["networks"]]))
-    print("\n".join(found["findings"]) + "\n")
-    print("\n".join(demo.REMARKS) + "\n")
-    print(f"Curves and γ over depth: {report}")
+    print_text("\n".join(found["findings"]) + "\n")
+    print_text("\n".join(demo.REMARKS) + "\n")
+    print_text(f"Curves and γ over depth: {report}")
     return 0
 
 

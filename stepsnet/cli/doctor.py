@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import print_json, print_table, progress
+from stepsnet.cli.console import columns, fit, print_json, print_table, print_text, progress
 from stepsnet.cli.options import refuse, seed
 from stepsnet.cli.resolve import load_with_inputs, resolve
 from stepsnet.report.table import Column, Table
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(diagnosis, loaded.trained)
         if args.html:
-            print(f"Figures and every block: {args.html}")
+            print_text(f"Figures and every block: {args.html}")
     return 1 if args.strict and not diagnosis.healthy else 0
 
 
@@ -155,17 +155,16 @@ def _print(diagnosis: Diagnosis, trained: bool | None) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
-    console.print(Text(f"{diagnosis.name}: {diagnosis.weights}"), soft_wrap=True)
-    console.print(Text(f"Measured on {diagnosis.data}."), soft_wrap=True)
+    print_text(f"{diagnosis.name}: {diagnosis.weights}\nMeasured on {diagnosis.data}.")
     if trained is False:
-        console.print("γ near 1 before training says little about training; examine a run for that.", soft_wrap=True)
-    console.print(Text(f"{diagnosis.verdict}\n", style="bold"), soft_wrap=True)
+        print_text("γ near 1 before training says little about training; examine a run for that.")
+    console.print(Text(fit(f"{diagnosis.verdict}\n", columns()), style="bold"), soft_wrap=True)
     for finding in diagnosis.findings:
         console.print(Text.assemble((finding.severity, STYLES[finding.severity]), f"  {finding.name}"), soft_wrap=True)
-        command = [f"  {finding.command}"] if finding.command else []
-        for line in (finding.what, finding.advice, *command, f"Rule: {finding.rule}."):
-            console.print(Text(f"  {line}"), soft_wrap=not console.is_terminal)
-        console.print()
+        print_text(f"  {finding.what}\n  {finding.advice}")
+        if finding.command:
+            print(f"    {finding.command}")  # on one line, to be copied
+        print_text(f"  Rule: {finding.rule}.\n")
     _print_blocks(diagnosis)
 
 
@@ -184,7 +183,7 @@ def _print_blocks(diagnosis: Diagnosis) -> None:
     )  # fmt: skip
     print_table(Table(block_columns, rows))
     if len(shown) < len(blocks):
-        print(f"{len(shown)} of {len(blocks)} blocks, evenly spread; --html and --json have all.\n")
+        print_text(f"{len(shown)} of {len(blocks)} blocks, evenly spread; --html and --json have all.\n")
     if diagnosis.measured.joins:
         joins = [
             [join.name, join.kind, str(join.width), str(join.fresh), *_cells((join.ratio,))]

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import format_metrics, print_json, progress
+from stepsnet.cli.console import format_metrics, print_json, print_text, progress
 from stepsnet.cli.options import refuse_repeated
 from stepsnet.cli.resolve import find_run
 from stepsnet.cli.train import PREPARING
 from stepsnet.errors import UsageError
+from stepsnet.files import replace_file
 from stepsnet.runs.folder import read_settings
 
 if TYPE_CHECKING:
@@ -60,9 +61,9 @@ def run(args: argparse.Namespace) -> int:
         found = evaluate_run(folder, args.words, ema=args.ema, through=watched, keep=kept.extend)
     if args.results:
         results = [found for found in kept if isinstance(found, dict)]
-        Path(args.results).write_text(json.dumps(results) + "\n", encoding="utf-8")
+        replace_file(Path(args.results), (json.dumps(results) + "\n").encode())
     if args.json:
         print_json({"run": str(folder), "ema": args.ema, "metrics": found})
     else:
-        print(f"{folder}: {format_metrics(found)}")
+        print_text(f"{folder}: {format_metrics(found)}")
     return 0

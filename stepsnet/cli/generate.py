@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from stepsnet.cli.console import print_json, progress, say
+from stepsnet.cli.console import no_lines, print_json, progress, say
 from stepsnet.cli.options import count, refuse, seed
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import UsageError
@@ -82,10 +82,11 @@ def run(args: argparse.Namespace) -> int:
         else:
             print("\n\n".join(text["prompt"] + text["text"] for text in texts))
     else:
-        print(prompts[0], end="", flush=True)
-        for piece in pieces:
-            print(piece.text, end="", flush=True)
-        print()
+        with no_lines():
+            print(prompts[0], end="", flush=True)
+            for piece in pieces:
+                print(piece.text, end="", flush=True)
+            print()
     return 0
 
 

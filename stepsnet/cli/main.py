@@ -13,10 +13,13 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn, Protocol, cast
 
 from stepsnet import __version__
+from stepsnet.cli.console import columns, progress, say
+from stepsnet.cli.help import HelpFormatter, fit_help
 from stepsnet.errors import UsageError, nearest
 from stepsnet.files import TEMPORARY
 from stepsnet.units import megabytes
@@ -75,17 +78,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _dispatch(words)
         sys.stdout.flush()
     except UsageError as error:
-        print(error, file=sys.stderr)
+        say(str(error))
         return 2
     except PATH_ERRORS as error:
         if error.filename is None:
             raise
-        print(_describe(error), file=sys.stderr)
+        say(_describe(error))
         return 2
     except (MemoryError, RuntimeError) as error:
         if (need := _needed_memory(error)) is None:
             raise
-        print(need, file=sys.stderr)
+        say(need)
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -128,7 +131,10 @@ def _dispatch(words: list[str]) -> int:
         raise UsageError(f"stepsnet has no {kind} {first!r}{nearest(first, known)} (see `stepsnet --help`)")
     command = load(first)
     parser = parser_of(first, command)
-    return command.run(parser.parse_intermixed_args(words[1:]))  # `train digits --dry-run iters=3`, in any order
+    args = parser.parse_intermixed_args(words[1:])  # `train digits --dry-run iters=3`, in any order
+    watched = not sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
+    with progress(f"stepsnet {first}", unit="") if watched else nullcontext():  # imports take seconds
+        return command.run(args)
 
 
 def load(name: str) -> Command:
@@ -140,8 +146,9 @@ def load(name: str) -> Command:
 
 def parser_of(name: str, command: Command) -> Parser:
     """The parser of a command's arguments."""
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog=f"stepsnet {name}", description=command.DESCRIPTION, formatter_class=layout)
+    parser = Parser(
+        prog=f"stepsnet {name}", description=command.DESCRIPTION, formatter_class=HelpFormatter, allow_abbrev=False
+    )
     command.add_arguments(parser)
     return parser
 
@@ -152,5 +159,5 @@ def help_text() -> str:
         "\n".join([f"{title}:", *(f"  {name:<14}{load(name).SUMMARY}" for name in names)])
         for title, names in COMMANDS.items()
     ]
-    usage = "Usage: stepsnet COMMAND …      See `stepsnet COMMAND --help` and `stepsnet --version`."
-    return "\n\n".join([INTRODUCTION, usage, *groups, EXAMPLES])
+    usage = "Usage: stepsnet COMMAND … (see `stepsnet COMMAND --help` and `stepsnet --version`)"
+    return fit_help("\n\n".join([INTRODUCTION, usage, *groups, EXAMPLES]), columns())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import PIPE_WIDTH, format_cost, print_json, print_table, progress
+from stepsnet.cli.console import columns, format_cost, print_json, print_table, print_text, progress
 from stepsnet.cli.options import count, refuse
 from stepsnet.errors import UsageError, nearest
 from stepsnet.report.table import Column, Table
@@ -75,7 +74,8 @@ each step, narrow to wide; stages separated by ';'; or only a number of steps.
         add("--plan", help="another plan, or a number of steps")
         add("--img-size", type=count(), help="count at this image size (default: the model's own)")
         joins = ("plain", "matched", "matched_grad", "gain", "gain_matched")
-        add("--join", choices=joins, help="how new channels are joined (default: plain, Eq. 5)")
+        how = f"how new channels are joined: {', '.join(joins)} (default: plain, Eq. 5)"
+        add("--join", choices=joins, metavar="NAME", help=how)
         directions = "narrow to wide (steps, Eq. 5, default) or wide to narrow (reverse, Eq. 6)"
         add("--macro", choices=("steps", "reverse"), help=directions)
         add("--json", action="store_true", help="print one object")
@@ -92,7 +92,7 @@ each step, narrow to wide; stages separated by ';'; or only a number of steps.
             refuse(args, *MADE_WITH, because=f"is for registered names; {args.name} has its own")
             with progress(f"counting {args.name}", unit=""):
                 report = surgery_report(load(args.name))
-            print(report.to_json() if args.json else report)
+            print(report.to_json()) if args.json else print_text(str(report))
             return 0
         with progress(f"counting {args.name}", unit=""):
             figures = _describe_saved(args) or _describe_registered(args)
@@ -101,21 +101,20 @@ each step, narrow to wide; stages separated by ';'; or only a number of steps.
             return 0
         plan = str(figures["plan"])
         size = "×".join(map(str, figures["input_size"] or [])) or "the run's size"
-        print(f"{figures['name']} ({figures['family']}), plan {plan}\n")
-        columns = min(64, max(16, shutil.get_terminal_size((PIPE_WIDTH, 24)).columns - 18))
+        print_text(f"{figures['name']} ({figures['family']}), plan {plan}\n")
         stages = [StepPlan.parse(stage) for stage in plan.split(";")]
-        print(stack_text(stages, columns))
+        print(stack_text(stages, min(64, max(16, columns() - 18))))
         outside = figures["blocks"] - sum(stage.blocks for stage in stages)
-        print(
+        print_text(
             f"\n{figures['blocks']} blocks{f' ({outside} of them outside of the plan)' if outside else ''}, "
             f"{figures['layers']} layers, "
             f"{si(figures['params'])} parameters, {si(figures['macs'])} MACs for one input of {size}"
         )
         if figures["activations"] is None:
-            print("Blocks and layers are those of the backbone; parameters and MACs those of the whole network.")
+            print_text("Blocks and layers are those of the backbone; parameters and MACs those of the whole network.")
             return 0
         cache = f", KV cache {megabytes(figures['kv_cache'])}" if figures["kv_cache"] else ""
-        print(f"fp32: activations {megabytes(figures['activations'])}{cache}")
+        print_text(f"fp32: activations {megabytes(figures['activations'])}{cache}")
         return 0
 
 

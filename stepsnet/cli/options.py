@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from stepsnet.errors import UsageError
 
@@ -35,6 +36,12 @@ def refuse_repeated(words: Sequence[str]) -> None:
     for key in keys:
         if keys.count(key) > 1:
             raise UsageError(f"{key} is given {keys.count(key)} times; give it once.")
+
+
+def refuse_used(out: Path) -> None:
+    """Refuse a folder of results that is not new or empty: nothing is overwritten."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} is not an empty folder; give another --out.")
 
 
 def is_given(args: argparse.Namespace, option: str) -> bool:

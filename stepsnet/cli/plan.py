@@ -11,8 +11,9 @@ from stepsnet.units import si
 
 SUMMARY = "find the plan of a model for a budget of parameters, MACs or latency"
 DESCRIPTION = """\
-Finds how wide and how deep the steps of a model should be. Budgets are hard limits. The default budgets are
-1.05 times the model's own parameters and 1.03 times its MACs; set both for a larger model. The main option is the
+Finds how wide and how deep the steps of a model should be. Budgets of parameters and MACs are hard limits; that of
+latency is a limit of the predicted latency, and the measured one may differ. The default budgets are 1.05 times the
+model's own parameters and 1.03 times its MACs, also with --latency; set both for a larger model. The main option is the
 number of blocks; the default is twice the plain network's.
 
   stepsnet plan deit_small                                       twice as deep at the same cost
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="a model of `stepsnet models`, timm:NAME or hf:TYPE_OR_FOLDER")
     parser.add_argument("--params", help="at most this many parameters, as 22M")
     parser.add_argument("--macs", help="at most this many MACs for one input, as 4.6G")
-    parser.add_argument("--latency", help="at most this long for one forward pass, as 10ms@batch1")
+    parser.add_argument("--latency", help="at most this long for one forward pass, as predicted: 10ms@batch1")
     parser.add_argument("--blocks", help="this many blocks, or max (default: twice the plain network's)")
     parser.add_argument("--steps", type=count(), help="this many steps in each stage (default: the planner chooses)")
     parser.add_argument("--json", action="store_true", help="print one object instead")
@@ -61,7 +62,10 @@ def run(args: argparse.Namespace) -> int:
             cells.append(f"{row.seconds / row.measured - 1:+.1%}" if row.seconds and row.measured else "")
         rows.append([*cells, row.plan])
     print_table(Table([*columns, Column("plan", "text", priority=0)], rows))
-    print(f"\nplan='{found.plan}'")
-    print(f"Residual network of the same depth and budget: {found.twin}.")
+    print_text(f"plan='{found.plan}'")
+    if found.chosen.measured is not None and found.chosen.measured > found.limits["seconds"]:
+        times = f"{1e3 * found.chosen.measured:.2f} ms, more than the budget of {1e3 * found.limits['seconds']:g} ms"
+        print_text(f"It was measured at {times}: the limit is one of the predicted latency. Choose fewer blocks.")
+    print_text(f"Residual network of the same depth and budget: {found.twin}.")
     print_text(f"Why not deeper: {found.why_not_deeper}.")
     return 0

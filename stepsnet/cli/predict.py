@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from stepsnet.cli.console import print_json, print_table, progress, say
-from stepsnet.cli.options import count, refuse
+from stepsnet.cli.console import print_json, print_table, print_text, progress, say
+from stepsnet.cli.options import count, refuse, refuse_used
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import UsageError
 from stepsnet.report.table import Column, Table
@@ -39,6 +40,7 @@ A segmenter also writes NAME_classes.png, one byte per pixel: the number of its 
 Prediction: TypeAlias = tuple[dict[str, Any], Any, list[str]]
 """The entry in predictions.json, the image for the gallery, and the lines below it."""
 CIFAR = "pretrained:steps_resnet_mini"
+OUT = "predictions"
 SHOWN = 20
 """How many images of a classifier are listed on the terminal."""
 
@@ -46,7 +48,8 @@ SHOWN = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("words", nargs="+", metavar="[RUN] IMAGES", help=f"images or folders of them (default of RUN: {CIFAR})")
-    add("--out", default="predictions", help="the folder for the results (default: predictions)")
+    place = f"the folder for the results; it must be new or empty (default: {OUT}, or the next free {OUT}-<number>)"
+    add("--out", type=Path, help=place)
     add("--top", type=count(), metavar="K", help="classifiers: the number of classes per image (default: 5)")
     add("--score", type=float, help="detectors: leave out objects with a smaller score (default: 0.3)")
     add("--ema", action="store_true", help="use the averaged weights")
@@ -59,10 +62,12 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.train.predictor import Predictor
 
     args.run, images = split(args.words)
+    names = itertools.chain([OUT], (f"{OUT}-{number}" for number in itertools.count(2)))
+    out = args.out or next(free for free in map(Path, names) if not free.exists())
+    refuse_used(out)
     paths = find_images(images)
     predictor = Predictor(find_run(args.run), ema=args.ema)
     _check(args, predictor)
-    out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     source = FileSource(Path(), [(str(path.resolve()), 0) for path in paths])
     results: list[dict[str, Any]] = []
@@ -89,9 +94,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(document)
     else:
-        _print(predictor.kind, results, args)
         lost = f" ({counted(unreadable, 'image')} could not be read)" if unreadable else ""
-        print(f"See {out / 'gallery.html'}{lost}.")
+        print_text(f"{_print_results(predictor.kind, results, args)} See {out / 'gallery.html'}{lost}.")
     return 0 if results else 1
 
 
@@ -148,7 +152,8 @@ def _write_csv(path: Path, results: list[dict[str, Any]]) -> None:
                 lines.writerow([result["file"], rank, best["class"], best["probability"]])
 
 
-def _print(kind: str, results: list[dict[str, Any]], args: argparse.Namespace) -> None:
+def _print_results(kind: str, results: list[dict[str, Any]], args: argparse.Namespace) -> str:
+    """Print the table of a classifier, and return how many images and objects there are."""
     if kind == "classification" and results:
         rows = []
         for result in results[:SHOWN]:
@@ -160,7 +165,7 @@ def _print(kind: str, results: list[dict[str, Any]], args: argparse.Namespace) -
     objects = sum(len(result.get("objects", ())) for result in results)
     found = f", {counted(objects, 'object')} of score {args.score:g} or more" if kind == "detection" else ""
     listed = f", the first {SHOWN} listed above" if kind == "classification" and len(results) > SHOWN else ""
-    print(f"{counted(len(results), 'image')}{found}{listed}.", end=" ")
+    return f"{counted(len(results), 'image')}{found}{listed}."
 
 
 def split(words: list[str]) -> tuple[str, list[str]]:

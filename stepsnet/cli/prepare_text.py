@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepsnet.cli.console import print_json, progress, say
+from stepsnet.cli.console import print_json, print_text, progress, say
 from stepsnet.cli.options import count, refuse
 from stepsnet.units import counted
 
@@ -75,10 +75,10 @@ def run(args: argparse.Namespace) -> int:
         print_json(asdict(manifest))
         return 0
     if manifest.vocabulary < vocabulary and args.tokenizer is None:
-        print(f"The text is too small for {vocabulary} tokens: the vocabulary has {manifest.vocabulary}.")
+        print_text(f"The text is too small for {vocabulary} tokens: the vocabulary has {manifest.vocabulary}.")
     for name, part in manifest.parts.items():
         text = f"{part.bytes:,} bytes, {counted(part.words, 'word')}, {counted(part.documents, 'document')}"
-        print(f"{name}: {part.tokens:,} tokens of {text} in {args.out / part.file}")
+        print_text(f"{name}: {part.tokens:,} tokens of {text} in {args.out / part.file}")
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from stepsnet.cli.console import format_metrics, print_json, print_table
+from stepsnet.cli.console import format_metrics, print_json, print_table, print_text
 from stepsnet.errors import UsageError
 from stepsnet.report.table import Column, Table
 from stepsnet.runs.folder import find_runs, summarize
@@ -46,5 +46,5 @@ def run(args: argparse.Namespace) -> int:
             cells.append([str(words[column.title]) for column in COLUMNS])
         print_table(Table(COLUMNS, cells))
     else:
-        print(f"No runs in {root}.")
+        print_text(f"No runs in {root}.")
     return 0

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepsnet.cli.console import print_json, progress
-from stepsnet.cli.options import refuse
+from stepsnet.cli.console import print_json, print_text, progress
+from stepsnet.cli.options import refuse, refuse_used
 from stepsnet.cli.resolve import find_model
 from stepsnet.errors import UsageError
 
@@ -48,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     if not has_steps(report.plan_after):
         one = f"has no effect: the plan {report.plan_after} has one step per stage"
         refuse(args, "join", "heads", because=one)
+    if report.plan_after == report.plan_before:
+        raise UsageError(f"--plan {args.plan} changes nothing: {args.model} has the plan {report.plan_before}.")
     _refuse_heads(args, report)
     return _write(model, args)
 
@@ -115,8 +117,7 @@ def _load(args: argparse.Namespace, *, own: bool = False) -> nn.Module:
 
     if is_stepped(args.model.removeprefix("hf:")):
         raise UsageError(f"{args.model} was stepified or deepened before; start from the plain model.")
-    if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
-        raise UsageError(f"{args.out} is not an empty folder; give another --out.")
+    refuse_used(args.out)
     if own and not is_foreign(args.model):
         return find_model(args.model)
     if not is_foreign(args.model):
@@ -142,5 +143,5 @@ def _write(model: nn.Module, args: argparse.Namespace) -> int:
     if args.json:
         print_json(json.loads(report.to_json()) | {"out": str(args.out)})
     else:
-        print(f"{report}\nwritten to {args.out}")
+        print_text(f"{report}\nwritten to {args.out}")
     return 0

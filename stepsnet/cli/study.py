@@ -129,7 +129,7 @@ def _report(place: StudyFiles, results: Results, *, json: bool) -> int:
     else:
         for found in page.tables:
             print_table(found)
-        print("\n".join(["Outcome by the rule:", *(f"  {line}" for line in (*page.outcomes, *page.remarks))]))
+        print_text("\n".join(["Outcome by the rule:", *(f"  {line}" for line in (*page.outcomes, *page.remarks))]))
         print()
         print_text(f"{page.lead}. Figures and registration: {report} (and {words}).")
     return 1 if results.failed() else 0
@@ -163,7 +163,8 @@ def _preview(place: StudyFiles, *, json: bool) -> int:
     rate = f"{significant(gpu_hours(place))} hours of one GPU at {GPU_RATE / 1e12:.0f} TFLOP/s"
     print_text(f"{size.effort}. Calculated from MACs: {rate}.")
     if hours:
-        print(f"{size.count()} cells, {significant(sum(hours.values()))} core-hours by the step times measured here.")
+        total = significant(sum(hours.values()))
+        print_text(f"{size.count()} cells, {total} core-hours by the step times measured here.")
     return 0
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import Bar, format_metrics, print_json, print_table, progress, say
+from stepsnet.cli.console import Bar, format_metrics, print_json, print_table, print_text, progress, say
 from stepsnet.cli.options import refuse, refuse_repeated
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import RunFailed
@@ -80,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print_json({name: explain(name) for name in RECIPES})
         else:
-            print(f"Recipes (stepsnet train RECIPE key=value …):\n{list_recipes()}")
+            print_text(f"Recipes (stepsnet train RECIPE key=value …):\n{list_recipes()}")
         return 0
     from stepsnet.train.build import configure, preview
     from stepsnet.train.recipes import get_recipe
@@ -165,16 +164,16 @@ def _print_preview(found: dict[str, Any]) -> None:
     from stepsnet.train.typed import flat
 
     model, steps, task = found["model"], found["steps"], found["config"]["task"]
-    print("\n".join(f"{key} = {value}" for key, value in flat(found["config"]).items() if task in tasks_of(key)))
-    print(
+    print_text("\n".join(f"{key} = {value}" for key, value in flat(found["config"]).items() if task in tasks_of(key)))
+    print_text(
         f"\nmodel   {model['name']}, plan {model['plan']}: {model['blocks']} blocks, {model['layers']} layers, "
         f"{si(model['params'])} parameters, {si(model['macs'])} MACs per input"
     )
     if "start" in found:
-        print(f"start   {found['start']}")
-    print("data    " + ", ".join(f"{key} {value}" for key, value in found["data"].items()))
+        print_text(f"start   {found['start']}")
+    print_text("data    " + ", ".join(f"{key} {value}" for key, value in found["data"].items()))
     per_epoch = f"{steps['per_epoch']:,} per epoch"
-    print(f"steps   {steps['total']:,} in all, {per_epoch}; peak learning rate {steps['peak_lr']:.3g}")
+    print_text(f"steps   {steps['total']:,} in all, {per_epoch}; peak learning rate {steps['peak_lr']:.3g}")
 
 
 class Resume:
@@ -312,7 +311,7 @@ def carry_out(run: Callable[[Sequence[AnyCallback]], TrainResult], *, json: bool
         # `record`: torchrun shows the error that came first.
         result = (record(run) if launched() else run)([*shown, *callbacks])
     except RunFailed as failure:
-        print(failure, file=sys.stderr)
+        say(str(failure))
         return FAILED
     finally:
         for progress_bar in shown:  # also if the run was refused before it started
@@ -322,9 +321,9 @@ def carry_out(run: Callable[[Sequence[AnyCallback]], TrainResult], *, json: bool
         print_json({"out": str(result.out), "step": result.step, "total_steps": result.total_steps,
                     "finished": result.finished, "metrics": result.metrics})  # fmt: skip
     elif first and result.finished:
-        print(f"Finished after {counted(result.step, 'step')}: {format_metrics(result.metrics)}.")
-        print(f"Weights and curves are in {result.out}; report: {result.out / 'report.html'}.")
+        print_text(f"Finished after {counted(result.step, 'step')}: {format_metrics(result.metrics)}.")
+        print_text(f"Weights and curves are in {result.out}; report: {result.out / 'report.html'}.")
     elif first:
-        print(f"Stopped at step {result.step} of {result.total_steps} and saved.", end=" ")
-        print(f"Continue with: stepsnet resume {result.out}")
+        print_text(f"Stopped at step {result.step} of {result.total_steps} and saved. Continue with:")
+        print(f"  stepsnet resume {result.out}")
     return 0 if result.finished else 128 + (result.signal or 0)

@@ -83,7 +83,7 @@ def resolve_join(join: Join) -> JoinDesign:
         return join
     name = str(join)
     if name not in JOINS | STUDIED:
-        known = f"{', '.join(JOINS | STUDIED)}, a module (y, x) → [y, x], or a function that makes one"
-        raise UsageError(f"there is no join '{name}'{nearest(name, JOINS | STUDIED)}; known are {known}")
+        known = JOINS | STUDIED
+        raise UsageError(f"there is no join '{name}'{nearest(name, known)}; known are {', '.join(known)}")
     design = JOINS.get(name) or import_module(STUDIED[name]).JOINS[name]
     return lambda _y_width, _x_width, channel_dim: design(channel_dim)

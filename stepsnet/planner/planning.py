@@ -1,5 +1,5 @@
-"""Plans for a budget: one dial (blocks), hard limits on parameters, MACs and latency; everything else is derived and
-shown."""
+"""Plans for a budget: one dial (blocks), hard limits on parameters, MACs and predicted latency; everything else is
+derived and shown."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsnet.errors import UsageError
-from stepsnet.files import replace_file
+from stepsnet.files import check_writable, replace_file
 from stepsnet.report.svg import COLOR_STYLE, COLORS
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ def check_place(path: Path) -> Path:
         raise UsageError(f"there is no folder {path.parent} to write {path.name} into")
     if path.is_dir():
         raise UsageError(f"{path} is a folder, not a file to write")
+    check_writable(path)
     return path
 
 

@@ -24,12 +24,13 @@ def plan(
     tick: Callable[[int, int], None] = lambda _done, _total: None,
     **budget: Unpack[Budget],
 ) -> PlanResult:
-    """The best plan for `model` within hard budgets: a registered name, "timm:NAME", "hf:TYPE_OR_FOLDER", or a model.
+    """The best plan for `model` within budgets: a registered name, "timm:NAME", "hf:TYPE_OR_FOLDER", or a model.
 
-    `params=` and `macs=` are numbers or texts such as "22M" and "4.6G"; `latency=` is "10ms@batch1", measured on this
-    CPU. A budget that is not given is the model's own: at most 1.05 times its parameters and 1.03 times its MACs;
-    latency is free. `blocks=` is the depth, "max" the deepest plan that fits; by default twice the depth of the plain
-    network, as in the paper. `steps=` fixes the number of steps. `options` are those of `stepify` for models of other
+    `params=` and `macs=` are hard limits: numbers or texts such as "22M" and "4.6G". `latency=`, as "10ms@batch1", is a
+    limit of the latency that is predicted from single blocks measured on this CPU. A budget that is not given is the
+    model's own: at most 1.05 times its parameters and 1.03 times its MACs; latency is free. `blocks=` is the depth,
+    "max" the deepest plan that fits; by default twice the depth of the plain network, as in the paper. `steps=` fixes
+    the number of steps. `options` are those of `stepify` for models of other
     libraries (heads, blocks, make_block, example, options). `tick` is called while latencies are measured.
     """
     return plan_for(_subject(model, dict(options or {})), tick=tick, **budget)

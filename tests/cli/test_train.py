@@ -162,7 +162,7 @@ def test_a_stopped_run_says_how_to_go_on(
 ) -> None:
     act_at_step_2(monkeypatch, lambda: os.kill(os.getpid(), number))
     assert main(["train", "digits", *QUICK, "iters=5", "out=run"]) == code
-    assert "Stopped at step 3 of 5 and saved. Continue with: stepsnet resume run" in capsys.readouterr().out
+    assert "Stopped at step 3 of 5 and saved. Continue with:\n  stepsnet resume run\n" in capsys.readouterr().out
     assert main(["train", "digits", *QUICK, "iters=5", "out=run"]) == 2
     assert "`stepsnet resume run` continues it" in capsys.readouterr().err
     assert main(["eval", "run"]) == 0
