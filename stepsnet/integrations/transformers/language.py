@@ -155,6 +155,7 @@ class StepsTransformerPreTrainedModel(PortableModel, PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
+    _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
     _no_split_modules = ["StepsTransformerLayer"]  # noqa: RUF012  # as in the library

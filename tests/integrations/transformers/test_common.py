@@ -246,6 +246,21 @@ def test_eager_matches_sdpa_inference(name: str, padding: str) -> None:
     assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
+@pytest.mark.filterwarnings("ignore")  # deprecations inside both libraries, and that no kernel is used
+def test_flex_attention_matches_eager_in_forward_and_generate() -> None:
+    """Run without its kernel, which torch compiles for a minute."""
+    ids, mask = make_ids(), torch.ones_like(make_ids())
+    mask[1, :5] = 0
+    with torch.compiler.set_stance("force_eager"), torch.no_grad():  # on a CPU, torch has no backward of it
+        logits, texts = [], []
+        for attention in ("eager", "flex_attention"):
+            model = cast(Any, make_model(attention=attention))
+            logits.append(model(ids, attention_mask=mask).logits[mask.bool()])
+            texts.append(model.generate(ids, attention_mask=mask, max_new_tokens=6, do_sample=False, eos_token_id=None))
+    assert (logits[0] - logits[1]).abs().max() <= 1e-5 * logits[0].abs().max()
+    assert torch.equal(*texts)
+
+
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_custom_4d_attention_mask(attention: str) -> None:
     model, ids = make_model(attention=attention), make_ids(1)

@@ -76,11 +76,6 @@ def test_continuous_batching_with_uniform_heads() -> None:
     assert written == write(model, ids)[:, 6:].tolist()
 
 
-def test_flex_attention_is_refused_by_the_library() -> None:
-    with pytest.raises(ValueError, match="does not support an attention implementation through torch's flex_attention"):
-        make_model(attention="flex_attention")
-
-
 def test_uniform_heads_are_those_of_the_last_step() -> None:
     model = create_model("test_steps_transformer", heads="uniform", head_dim=8)
     assert isinstance(model, Transformer)
