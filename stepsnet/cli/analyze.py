@@ -29,10 +29,10 @@ Measures one quantity inside a model, block by block:
   gradients     ∂ẑ_l/∂ẑ_0 by autograd beside γ, and gradient norms of the state z_l (all channels) and of weights
   contribution  how much each step changes the state
   width         the effective rank of the state: how many directions of its width it uses
-  paths         a trained run with channels of the slow path (the first step's) or the fast path (all others) set
-                to zero (Table 6)
-  drops         a trained run without the last blocks of one step; the blocks left out cost about the same for
-                every step (Table 7)
+  paths         validation of a run with channels of the slow path (first step) or of the fast path (all others)
+                set to zero (Table 6)
+  drops         validation of a run without the last blocks of one step, about the same cost for each step
+                (Table 7)
 
 The model is a registered name, newly initialised; the folder of a run, on its validation data; a saved file;
 timm:NAME; hf:TYPE or hf:FOLDER. `stepsnet doctor` checks shortcut, gradients, depth

@@ -15,8 +15,8 @@ from stepsnet.errors import UsageError
 SUMMARY = "measure speed and memory side by side: against timm, the plain baseline, other runtimes, over depth"
 DESCRIPTION = """\
 Measures speed and memory of models. `speed` runs them in one process, in turns (A B C, B C A, …), after a warm-up.
-Its first column is the speed relative to the reference: the median over the rounds, with its lower quartile. Another
-column is the throughput as a share of this machine's peak in matrix products.
+The column 'speed ×' is the speed relative to the reference: the median over the rounds, with its lower quartile.
+Another column is the throughput as a share of this machine's peak in matrix products.
 
   speed   MODELS against --against (the first rival is the reference), or several models against the first of them
   memory  growth of total memory from the first --batch to the last (Figure 6d), and the exact bytes saved for backward
@@ -31,7 +31,8 @@ column is the throughput as a share of this machine's peak in matrix products.
   stepsnet bench depth deit_tiny steps_deit_tiny --mode training
   stepsnet bench depth --table 5b --out bench/table5b
 
-A model is a name of `stepsnet models`, a run's folder or a saved file. Rivals: timm (the same network with the same
+A model is a name of `stepsnet models`, a run's folder, a saved file or a folder of `stepsnet stepify`; for `depth`, a
+name. Rivals: timm (the same network with the same
 weights), baseline (the plain network that belongs to a Steps model), eager (the same model in fp32, not compiled),
 onnxruntime and openvino (the same model, exported). Quartiles are narrowest on a machine that is otherwise idle."""
 
@@ -51,7 +52,8 @@ DEFAULT_ROUNDS = 9
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("what", choices=("speed", "memory", "depth"), help="what to measure")
-    add("models", nargs="*", metavar="MODEL", help="names, run folders, saved files, folders of `stepsnet stepify`")
+    models = "names, run folders, saved files, folders of `stepsnet stepify`; for `depth`, names"
+    add("models", nargs="*", metavar="MODEL", help=models)
     rivals = ", ".join(RIVALS) + "; the first is the reference"
     add("--against", nargs="+", choices=RIVALS, metavar="RIVAL", help=rivals)
     add("--batch", nargs="+", type=count(), metavar="N", help="batch sizes (default: 8; memory 32 64; depth 4)")
@@ -64,9 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--fold", action="store_true", help="fold batch norms of our model into convolutions (inference)")
     add("--channels-last", action="store_true", help="our model in channels-last memory")
     add("--alike", action="store_true", help="apply --compile, --fold and --channels-last to timm's model too")
-    depths = "`depth`: numbers of blocks (default: 12 24 48 96 192; without a number: none)"
+    depths = "`depth`: numbers of blocks (default: 12 24 48 96 192; no number: depth does not vary)"
     add("--depths", nargs="*", type=count(), metavar="N", help=depths)
-    widths = "`depth`: widths (default: 192 384 768; without a number: none)"
+    widths = "`depth`: widths (default: 192 384 768; no number: width does not vary)"
     add("--widths", nargs="*", type=count(), metavar="N", help=widths)
     tables = "`depth`: the paper's networks of fixed width (5a) or fixed FLOPs (5b)"
     add("--table", choices=("5a", "5b"), help=tables)

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 SUMMARY = "examine a model or a run: shortcut, gradients, depth, joins, and what to change"
 DESCRIPTION = """\
 Measures a model and reports where its shortcut degrades, where gradients vanish or explode, whether its depth and
-width are used, and what to change. Each finding has a number, the rule it breaks, and a command. A run is measured on
-its own validation data, and its training curve is checked too; anything else is measured on random inputs.
+width are used, and what to change. Each finding has a number, the rule it breaks and advice; most have a command or a
+line of Python. A run is measured on its own validation data, and its training curve is checked too; anything else is
+measured on random inputs.
 In the table, ‖∂L/∂y‖ is over the channels of the block's output y; `stepsnet analyze gradients` has ‖∂L/∂z_l‖, over
 the whole state.
 

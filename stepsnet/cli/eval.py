@@ -33,7 +33,8 @@ Evaluates a run on its validation data: the final weights, or those of the lates
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run", help="the folder of the run")
-    add("words", nargs="*", metavar="key=value", help="a key that says where or how it runs")
+    keys = "workers, device, data.root, data.valid, data.stride, data.valid_windows or eval.batch_size"
+    add("words", nargs="*", metavar="key=value", help=keys)
     add("--ema", action="store_true", help="evaluate the averaged weights")
     add("--results", metavar="FILE", help="detection: write the detections there, as COCO results")
     add("--json", action="store_true", help="print one object instead of a sentence")

@@ -13,8 +13,8 @@ SUMMARY = "find the plan of a model for a budget of parameters, MACs or latency"
 DESCRIPTION = """\
 Finds how wide and how deep the steps of a model should be. Budgets of parameters and MACs are hard limits; that of
 latency is a limit of the predicted latency, and the measured one may differ. The default budgets are 1.05 times the
-model's own parameters and 1.03 times its MACs, also with --latency; set both for a larger model. The main option is the
-number of blocks; the default is twice the plain network's.
+model's own parameters and 1.03 times its MACs, also with --latency. A budget that you do not set keeps its default, so
+set both to get a larger model. The main option is the number of blocks; the default is twice the plain network's.
 
   stepsnet plan deit_small                                       twice as deep at the same cost
   stepsnet plan deit_small --blocks max                          as deep as the budget allows
@@ -34,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--macs", help="at most this many MACs for one input, as 4.6G")
     parser.add_argument("--latency", help="at most this long for one forward pass, as predicted: 10ms@batch1")
     parser.add_argument("--blocks", help="this many blocks, or max (default: twice the plain network's)")
-    parser.add_argument("--steps", type=count(), help="this many steps in each stage (default: the planner chooses)")
+    parser.add_argument(
+        "--steps", type=count(), help="this many steps in each of the last two stages (default: the planner chooses)"
+    )
     parser.add_argument("--json", action="store_true", help="print one object instead")
 
 

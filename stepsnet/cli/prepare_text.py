@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tokenizer", type=Path, help="use this tokenizer.json instead of training one")
     add("--valid", nargs="+", default=[], metavar="FILE", help="validation text, whatever its name")
     add("--test", nargs="+", default=[], metavar="FILE", help="test text, whatever its name")
-    damage = "bytes that are not UTF-8, and damaged archives: stop (default), or insert U+FFFD and read on"
+    damage = "strict (default): stop at bytes that are not UTF-8 or at a damaged archive. replace: write U+FFFD for "
+    damage += "such bytes; of a damaged archive, keep only the text before the damage"
     add("--errors", metavar="strict|replace", help=damage)
     skipped = "characters of a file to leave out"
     add("--leave-out", action="append", default=[], metavar="FILE:START-STOP", help=skipped)

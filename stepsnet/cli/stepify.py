@@ -57,10 +57,11 @@ def run(args: argparse.Namespace) -> int:
 class Deepen:
     """`stepsnet deepen MODEL`."""
 
-    SUMMARY = "add blocks to a trained model of transformers or timm without changing its outputs"
+    SUMMARY = "add blocks to a trained model without changing its outputs"
     DESCRIPTION = """\
 Adds residual blocks that start as the identity, verifies that the outputs are equal, and writes the model to a folder.
-Training continues from there.
+Training continues from there. hf:FOLDER, a run, a saved file and pretrained:NAME are trained models; timm:NAME and
+hf:TYPE have random weights. For trained weights of timm, use stepsnet.deepen in Python.
 
   stepsnet deepen hf:FOLDER --blocks-added 256x4 --out deeper             four blocks of width 256 in front
   stepsnet deepen hf:FOLDER --blocks-added 512x4 --at every:4 --out deeper
@@ -99,9 +100,11 @@ def _add_shared(parser: argparse.ArgumentParser, also: str = "") -> None:
     parser.add_argument("--out", required=True, type=Path, help="the folder to write; it must be new or empty")
     parser.add_argument(
         "--heads", choices=("keep_dim", "keep_count"),
-        help="attention heads of narrow blocks keep their dimension (default) or their number",
+        help="attention heads of narrow blocks keep their dimension or the nearest one that divides the width "
+        "(default), or their number",
     )  # fmt: skip
-    parser.add_argument("--blocks", metavar="PATH", help="the module list of blocks, where it is not recognised")
+    where = "name of the module list that holds the blocks, as model.layers, if it is not found"
+    parser.add_argument("--blocks", metavar="PATH", help=where)
     parser.add_argument("--json", action="store_true", help="print the report as one object")
 
 

@@ -179,10 +179,11 @@ def _print_preview(found: dict[str, Any]) -> None:
 class Resume:
     """`stepsnet resume RUN`."""
 
-    SUMMARY = "continue a run that was stopped, exactly where it stopped"
+    SUMMARY = "continue a stopped or killed run from its latest checkpoint, bit-exactly"
     DESCRIPTION = """\
 Continues a run from its latest checkpoint. The result is bit-exactly that of the uninterrupted run. Only keys that
-say where and how it runs can change: workers, parallel, device, data.root, checkpoint.every, nonfinite … With
+say where and how it runs can change: workers, parallel, device, data.root, data.valid, checkpoint.every,
+checkpoint.keep, nonfinite, nonfinite_limit, eval.batch_size. With
 another number of processes the result differs slightly: sums are rounded differently, and a batch norm sees only its
 process's share of the batch.
 
@@ -198,7 +199,7 @@ length, so it may rise again.
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("run", help="the folder of the run")
-        add("words", nargs="*", metavar="key=value", help="a key that says where or how it runs")
+        add("words", nargs="*", metavar="key=value", help="a key from the list above")
         _add_track(parser)
         add("--json", action="store_true", help="print one object instead of text")
 

@@ -32,7 +32,8 @@ class DataConfig:
     strict: bool = False
     """An unreadable file stops the run; otherwise it is skipped, logged and counted."""
     valid: str = ""
-    """Validation data outside `root` (text files, or a folder of images); empty: found in `root` or split from it."""
+    """Validation data outside `root` (text files, or a folder of images); for prepared text and Gutenberg: the part,
+    `valid` or `test`; empty: found in `root` or split from it."""
     valid_fraction: float = 0.1
     """Share of the data for validation, if the data have no split."""
     img_size: int = 224
@@ -40,7 +41,7 @@ class DataConfig:
     crop_pct: float = 0.875
     """Images in validation: the centre crop's share of the resized short side (1.0: no border is cut)."""
     max_size: int = 1333
-    """Detection: limit of the long side; `img_size` is the short one."""
+    """Dense data: limit of the long side; `img_size` is the short one."""
     annotations: str = ""
     """Detection: the training annotations, a COCO file below `root`; empty: the usual names are tried."""
     valid_annotations: str = ""

@@ -70,7 +70,7 @@ class Maps(nn.Module):
 
 
 class SpreadMaps(Maps):
-    """Four resolutions from the one map of a Vision Transformer, by strided convolutions (ViTDet, 2203.16527)."""
+    """Four resolutions from the one map of a Vision Transformer: transposed convolutions, pooling (2203.16527)."""
 
     def __init__(self, backbone: nn.Module, *, frozen_norm: bool = False) -> None:
         super().__init__(backbone, frozen_norm=frozen_norm)

@@ -95,8 +95,8 @@ def get_variant(name: str) -> Variant:
         return found
     task, _, backbone = name.partition("/")
     if task in ("detection", "segmentation"):  # in the weights of a run, whose network `stepsnet.train` makes
-        how = "only the folder of its run makes it: `stepsnet predict`, `eval`, `info`, `doctor` and `resume` take that"
-        raise UsageError(f"this is a model of {task} around {backbone}; {how}")
+        how = "give the folder of its run to `stepsnet predict`, `eval`, `info`, `doctor` or `resume`"
+        raise UsageError(f"the file of a {task} model around {backbone} does not describe the whole model; {how}")
     if name not in VARIANTS:
         raise UsageError(f"there is no model '{name}'{nearest(name, VARIANTS)}; `stepsnet models` lists them all")
     return VARIANTS[name]

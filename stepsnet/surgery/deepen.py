@@ -334,7 +334,8 @@ def _verify(host: Host, named: Mapping[nn.Module, str], batch: tuple[Any, ...], 
     if change != 0:
         first = next(iter(named.values()))
         raise UsageError(
-            f"outputs change by up to {change:g} although every new block is the identity; the first one is '{first}'"
+            f"outputs change by up to {change:g} although every new block returns its input: something outside the "
+            f"blocks depends on their number or position; the first new block is '{first}'"
         )
 
 

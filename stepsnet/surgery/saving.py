@@ -161,8 +161,9 @@ def _load_timm(folder: Path, num_classes: int | None, drop_path: float) -> nn.Mo
         None,
     )
     if wrong is not None:
-        remedy = "stepify it with options={…}, all options it was created with, before saving"
-        raise UsageError(f"{folder} cannot be loaded: '{wrong}' does not fit a new '{record['name']}'; {remedy}")
+        remedy = "it was made with options that timm does not record; give them to stepify as options={…}, save again"
+        where = f"the tensor '{wrong}' does not fit timm's '{record['name']}'"
+        raise UsageError(f"{folder} cannot be loaded: {where}; {remedy}")
     model.load_state_dict(state)
     if num_classes is not None and num_classes != model.num_classes:
         model.reset_classifier(num_classes)

@@ -26,7 +26,8 @@ _LABELS = ("classification", "language")
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "weights": _LABELS, "freeze": _LABELS, "smoothing": _LABELS, "backbone": _DENSE, "detect": ("detection",),
     "segment": ("segmentation",),
-    "augment": ("classification",), "augment.flip": _IMAGES, "augment.color_jitter": _IMAGES, "augment.scale": _DENSE,
+    "augment": ("classification",), "augment.flip": _IMAGES,
+    "augment.color_jitter": ("classification", "segmentation"), "augment.scale": _DENSE,
     "augment.short_side": ("detection",), "data.img_size": _IMAGES, "data.crop_pct": ("classification",),
     "data.max_size": _DENSE, "data.annotations": ("detection",), "data.valid_annotations": ("detection",),
     "data.images": _DENSE,

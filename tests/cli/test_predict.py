@@ -79,7 +79,7 @@ def test_info_and_export_of_a_run_of_a_dense_task(
     assert main(["info", str(root / run)]) == 0
     assert "Blocks and layers are those of the backbone" in capsys.readouterr().out
     assert main(["info", str(root / run / "weights.safetensors")]) == 2
-    assert f"this is a model of {task} around test_swin; only the folder of its run makes it" in capsys.readouterr().err
+    assert f"the file of a {task} model around test_swin does not describe the whole model" in capsys.readouterr().err
     assert main(["export", str(root / run)]) == 2
     assert f"is a run of {task}; only classifiers and language models are exported" in capsys.readouterr().err
 
