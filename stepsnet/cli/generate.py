@@ -10,7 +10,6 @@ from stepsnet.cli.console import no_lines, print_json, progress, say
 from stepsnet.cli.options import count, refuse, seed
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import UsageError
-from stepsnet.runs.folder import SHIPPED
 
 SUMMARY = "continue a prompt with a trained language model"
 DESCRIPTION = """\
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         if args.prompt:
             raise UsageError(f"There is no run {args.run!r}; if it is a prompt, put --prompt before it as well.")
         args.run, prompts = BOOKS, [args.run]
-    place = find_run(args.run) if args.run.startswith(SHIPPED) else Path(args.run)
+    place = Path(args.run) if Path(args.run).exists() else find_run(args.run)
     if place.is_file():
         refuse(args, "ema", because=f"is for runs, which may keep an average of their weights; {place} is a file")
     top_p = 1.0 if args.top_p is None else args.top_p

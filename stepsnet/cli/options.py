@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from stepsnet.errors import UsageError
+from stepsnet.files import check_writable
 
 LARGEST_SEED = 2**63 - 1
 LARGEST_COUNT = 2**31 - 1
@@ -38,10 +39,12 @@ def refuse_repeated(words: Sequence[str]) -> None:
             raise UsageError(f"{key} is given {keys.count(key)} times; give it once.")
 
 
-def refuse_used(out: Path) -> None:
-    """Refuse a folder of results that is not new or empty: nothing is overwritten."""
+def check_folder(out: Path) -> None:
+    """Refuse a folder of results that is not new or empty, or cannot be written: before the work, not after it."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is not an empty folder; give another --out.")
+    above = next(parent for parent in out.absolute().parents if parent.exists())
+    check_writable(above / out.name)
 
 
 def is_given(args: argparse.Namespace, option: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stepsnet.cli.console import print_json, print_table, print_text, progress, say
-from stepsnet.cli.options import count, refuse, refuse_used
+from stepsnet.cli.options import check_folder, count, refuse
 from stepsnet.cli.resolve import find_run
 from stepsnet.errors import UsageError
 from stepsnet.report.table import Column, Table
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     args.run, images = split(args.words)
     names = itertools.chain([OUT], (f"{OUT}-{number}" for number in itertools.count(2)))
     out = args.out or next(free for free in map(Path, names) if not free.exists())
-    refuse_used(out)
+    check_folder(out)
     paths = find_images(images)
     predictor = Predictor(find_run(args.run), ema=args.ema)
     _check(args, predictor)

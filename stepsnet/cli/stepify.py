@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsnet.cli.console import print_json, print_text, progress
-from stepsnet.cli.options import refuse, refuse_used
+from stepsnet.cli.options import check_folder, refuse
 from stepsnet.cli.resolve import find_model
 from stepsnet.errors import UsageError
 
@@ -120,7 +120,7 @@ def _load(args: argparse.Namespace, *, own: bool = False) -> nn.Module:
 
     if is_stepped(args.model.removeprefix("hf:")):
         raise UsageError(f"{args.model} was stepified or deepened before; start from the plain model.")
-    refuse_used(args.out)
+    check_folder(args.out)
     if own and not is_foreign(args.model):
         return find_model(args.model)
     if not is_foreign(args.model):

@@ -163,8 +163,8 @@ def _print_preview(found: dict[str, Any]) -> None:
     from stepsnet.train.config import tasks_of
     from stepsnet.train.typed import flat
 
-    model, steps, task = found["model"], found["steps"], found["config"]["task"]
-    print_text("\n".join(f"{key} = {value}" for key, value in flat(found["config"]).items() if task in tasks_of(key)))
+    model, steps, task, values = found["model"], found["steps"], found["config"]["task"], flat(found["config"])
+    print_text("\n".join(f"{key} = {_in_words(value)}" for key, value in values.items() if task in tasks_of(key)))
     print_text(
         f"\nmodel   {model['name']}, plan {model['plan']}: {model['blocks']} blocks, {model['layers']} layers, "
         f"{si(model['params'])} parameters, {si(model['macs'])} MACs per input"

@@ -191,7 +191,7 @@ def test_a_tokenizer_of_another_size_is_refused(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["nowhere"], "there is no file nowhere"),
+        (["nowhere"], "There is no run in nowhere"),
         (["."], "There is no run in ."),
         (["weights.safetensors", "--context", "-1"], "--context: '-1' is not a whole number from 0"),
         (["weights.safetensors", "--top-p", "2"], "top-p is 2"),

@@ -30,6 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["stepify", "timm:test_vit", "--plan", "64x6", "--out", "new"], "has the plan 64x6"),
         (["export", "test_deit", "--dynamic", "--out", "new.onnx"], "the batch may always vary, but not its size"),
         (["generate", "The old man", "--stop", ""], "a stop string must not be empty"),
+        (["generate", "runs/nope"], "There is no run in runs/nope"),
         (["models", "--jso"], "unrecognized arguments: --jso"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -65,6 +66,26 @@ def test_an_unwritable_file_is_refused_before_the_evaluation(
 def test_an_unknown_join_is_answered_with_names_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "digits", "model=test_steps_deit", "join=nope", "--dry-run"]) == 2
     assert capsys.readouterr().err.rstrip(".\n").endswith("gain, gain_matched")
+
+
+@pytest.mark.parametrize("words", [["stepify", "--plan", "2"], ["deepen", "--blocks-added", "32x2"]], ids=" ".join)
+@pytest.mark.parametrize("out", ["/proc/x", "file/new", "/proc/x/y"])
+def test_an_unwritable_folder_is_refused_before_the_model_is_changed(
+    words: list[str], out: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("file").touch()
+    load_model = "stepsnet.integrations.foreign.load_foreign"
+    monkeypatch.setattr(load_model, lambda *_, **__: pytest.fail("the model was loaded"))
+    assert main([words[0], "timm:test_vit", *words[1:], "--out", out]) == 2
+    assert "Cannot read or write" in capsys.readouterr().err
+
+
+def test_a_dry_run_shows_values_as_the_command_line_takes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "digits", "model=test_deit", "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [
+        line for line in ("compile = false", "optim.betas = 0.9,0.999", "data.root = empty") if line not in lines
+    ] == []
 
 
 def test_a_chart_is_named(capsys: pytest.CaptureFixture[str]) -> None:
