@@ -176,6 +176,7 @@ def remade(plain: Any) -> Any:
     """A class of transformers whose instances are stepified or deepened as their configuration says when they are made.
     """
 
+    @functools.wraps(plain.__init__)  # transformers looks at its arguments
     def init(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
         record = dict(config.stepsnet)
         for key, value in record["made"].items():
