@@ -87,9 +87,10 @@ def test_auto_classes_load_the_folder_when_its_code_is_trusted(tmp_path: Path, m
 
 
 def test_a_stepified_class_takes_the_options_of_the_plain_one(tmp_path: Path) -> None:
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
-    config = transformers.ViTConfig(**sizes, image_size=16, patch_size=8)
-    model = stepify(transformers.ViTModel(config, use_mask_token=True), "16x2, 32x1")
+    config = transformers.ViTConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32, image_size=16, patch_size=8
+    )
+    model: Any = stepify(transformers.ViTModel(config, use_mask_token=True), "16x2, 32x1")
     assert inspect.signature(type(model)) == inspect.signature(transformers.ViTModel)
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path, use_mask_token=True)
