@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "measure inside a model: shortcut ratio, gradients, steps, width; masked paths, dropped blocks"
 DESCRIPTION = """\
-Measures one quantity inside a model, block by block:
+Measures one quantity inside a model:
 
   gamma         the shortcut ratio γ = σ(z_0)/σ(z_l) and the other weights of Eq. 2
   gradients     ∂ẑ_l/∂ẑ_0 by autograd beside γ, and gradient norms of the state z_l (all channels) and of weights
@@ -220,7 +220,8 @@ def _on_metric(args: argparse.Namespace) -> tuple[Shown, str]:
     def measure(network: Any, batch: Batch) -> tuple[float, float]:
         found = task.evaluate(network, {key: tensor.to(processes.device) for key, tensor in batch.items()})
         if f"{metric}_sum" not in found:
-            raise UsageError(f"{args.what} needs a metric that is a sum over batches; {metric} of {task.name} is not.")
+            tasks = "classification and language"
+            raise UsageError(f"{args.what} is for runs of {tasks}; {folder} is a run of {task.name}.")
         return float(found[f"{metric}_sum"]), float(found["count"])
 
     batches = ValidationBatches(task, config.eval.batch_size or config.batch_size, config.workers, processes)

@@ -27,9 +27,9 @@ than 1e-4 is deleted, and the exit code is 2.
   stepsnet export runs/resnet --fold --json                   batch norms folded into the convolutions
 
 The batch size may always vary. --dynamic lets the image size (Swin and ResNet) or the text length (language models)
-vary too, within a range that is printed and stored in the file. A model whose size cannot vary is refused: DeiT learns
-positions for one size, which --image-size chooses. The file also holds the model's name, plan, classes and version,
-and the normalisation of its images.
+vary too, within a range that is printed and stored in the file. A model for one image size only is refused: DeiT
+learns positions for one size, which --image-size chooses. The file also holds the model's name, plan, classes and
+version, and the normalisation of its images.
 Detectors, segmenters and the key-value cache of `stepsnet generate` are not exported."""
 
 
@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
     if size is not None:
         at_size(model, *size)
     if args.dynamic and not size_axes(model):
-        raise UsageError(f"--dynamic has no effect on {args.model}: the batch may always vary, but not its size; "
-                         f"{why_fixed(model)}")
+        raise UsageError(f"--dynamic has no effect on {args.model}: the batch may always vary, but the image size is "
+                         f"fixed; {why_fixed(model)}")
     written = model
     if args.fold:
         has_batch_norms(model)
@@ -134,7 +134,11 @@ def why_fixed(model: Model) -> str:
     """Why a file of this model takes one size only."""
     if model.family == "deit":
         return "DeiT learns positions for one size (--image-size chooses another one)."
-    return "its images are smaller than the windows of its last stage, or do not fill its maps."
+    if model.family in ("swin", "swinpp"):
+        return "its last map is smaller than one window, or patch merging does not divide its maps evenly."
+    if model.family == "resnet":
+        return "a ResNet needs images of at least 32×32 for that (--image-size)."
+    return "of image models, only Swin, Swin++ and ResNet of this package take several sizes."
 
 
 def sentences(exported: Exported) -> list[str]:

@@ -11,8 +11,8 @@ from stepsnet.units import si
 
 SUMMARY = "find the plan of a model for a budget of parameters, MACs or latency"
 DESCRIPTION = """\
-Finds how wide and how deep the steps of a model should be. Budgets of parameters and MACs are hard limits; that of
-latency is a limit of the predicted latency, and the measured one may differ. The default budgets are 1.05 times the
+Finds how wide and how deep the steps of a model should be. --params and --macs are hard limits. --latency limits the
+predicted latency; the measured one may differ. The default budgets are 1.05 times the
 model's own parameters and 1.03 times its MACs, also with --latency. A budget that you do not set keeps its default, so
 set both to get a larger model. The main option is the number of blocks; the default is twice the plain network's.
 
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     print_text(f"plan='{found.plan}'")
     if found.chosen.measured is not None and found.chosen.measured > found.limits["seconds"]:
         times = f"{1e3 * found.chosen.measured:.2f} ms, more than the budget of {1e3 * found.limits['seconds']:g} ms"
-        print_text(f"It was measured at {times}: the limit is one of the predicted latency. Choose fewer blocks.")
+        print_text(f"It was measured at {times}: the budget limits the predicted latency only. Choose fewer blocks.")
     print_text(f"Residual network of the same depth and budget: {found.twin}.")
     print_text(f"Why not deeper: {found.why_not_deeper}.")
     return 0

@@ -47,7 +47,8 @@ SHOWN = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("words", nargs="+", metavar="[RUN] IMAGES", help=f"images or folders of them (default of RUN: {CIFAR})")
+    images = f"images or folders of them; the first may be a run (default: {CIFAR})"
+    add("words", nargs="+", metavar="IMAGES", help=images)
     place = f"the folder for the results; it must be new or empty (default: {OUT}, or the next free {OUT}-<number>)"
     add("--out", type=Path, help=place)
     add("--top", type=count(), metavar="K", help="classifiers: the number of classes per image (default: 5)")

@@ -100,8 +100,8 @@ def _add_shared(parser: argparse.ArgumentParser, also: str = "") -> None:
     parser.add_argument("--out", required=True, type=Path, help="the folder to write; it must be new or empty")
     parser.add_argument(
         "--heads", choices=("keep_dim", "keep_count"),
-        help="attention heads of narrow blocks keep their dimension or the nearest one that divides the width "
-        "(default), or their number",
+        help="keep_dim (default): attention heads of narrow blocks keep their dimension, or get the nearest one that "
+        "divides the width; keep_count: they keep their number",
     )  # fmt: skip
     where = "name of the module list that holds the blocks, as model.layers, if it is not found"
     parser.add_argument("--blocks", metavar="PATH", help=where)

@@ -32,7 +32,7 @@ the same command continues. Finished runs are reused, also across studies.
   stepsnet study fixed_width --size full --data gutenberg=DIR --data cifar10=FILE --workers 2 --hours 2
   stepsnet study fixed_width --size full --only "gutenberg-*-48-*" --data gutenberg=DIR
   stepsnet study join --report                                 the results so far, without running anything
-  stepsnet study fixed_flops --size paper --dry-run            the cells, their cost, the time they would take
+  stepsnet study fixed_flops --size paper --dry-run            the arms, their cost, the time they would take
 
 The folder --out (default runs/studies) holds cells/ (the runs, shared by all studies), logs/, and for each study and
 size results.jsonl (one line per cell as it ends), report.html, report.md and its figures."""
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--only", metavar="PATTERN", help="only cells whose name matches, as '*-48-s0'")
     add("--hours", type=float, metavar="H", help="save everything and stop after this time")
     add("--report", action="store_true", help="write the report of the results so far, run nothing")
-    add("--dry-run", action="store_true", help="show the cells and their cost, run nothing")
+    add("--dry-run", action="store_true", help="show the arms and their cost, run nothing")
     add("--json", action="store_true", help="print one object")
 
 
@@ -90,7 +90,7 @@ def _run(place: StudyFiles, args: argparse.Namespace) -> int:
     cells = left(place, only)
     if not cells and not any(fnmatch(cell.id, only) for cell in place.chosen().cells(collect(place).found)):
         what = f"{place.study.name} {place.size}"
-        raise UsageError(f"No cell of {what} matches --only {only!r}; --dry-run lists them.")
+        raise UsageError(f"No cell of {what} matches --only {only!r}; --dry-run lists arms, and ARM-s0 is a cell.")
     total = place.chosen().count()
     say(f"{place.study.name}, {place.size}: {len(cells)} of {total} cells to run, {workers} at a time.")
     with progress(place.study.name, steps_left(place, cells), "steps") as bar:

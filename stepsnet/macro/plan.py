@@ -40,7 +40,8 @@ class StepPlan:
             if wide == narrow if self.any_order else wide <= narrow:
                 why = "every step must be wider than the one before"
                 if wide < narrow:
-                    why += "; macro='reverse' takes the same plan from its end, and only stepify takes any order"
+                    why += "; for wide to narrow, write it narrow to wide and give macro='reverse'"
+                    why += "; only stepify takes any order"
                 why = "neighbouring steps must differ" if self.any_order else why
                 raise UsageError(f"the plan '{self}' goes from width {narrow} to {wide}: {why}")
 

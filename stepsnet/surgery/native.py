@@ -46,8 +46,8 @@ class NativeHost(Host):
         own = self.stages[stage].width
         if width != own:
             widths = ", ".join(str(each.width) for each in self.stages)
-            how = f"'{own}x2' adds two; ';' separates the steps"
-            raise UsageError(f"a new block has the width of its step ({widths}), not {width}: {how}")
+            how = f"'{own}x2' adds two blocks to this step; ';' separates the steps"
+            raise UsageError(f"a new block must have the width of its step ({widths}), not {width}: {how}")
 
     def make_block(self, width: int, index: int, stage: int = 0) -> nn.Module:
         donor = create_model(self.native.default_cfg["architecture"], **self._options(self._plan()))

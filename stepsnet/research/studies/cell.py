@@ -1,8 +1,8 @@
 """One cell in a process: `python -m stepsnet.research.studies.cell`, its job as one line of JSON on standard input.
 
 It saves and exits on SIGTERM, and when its standard input is closed because the study has ended. The doctor examines
-the model at the start and after 5 % of the steps. After training the probes of the study are measured (Tables 6 and 7:
-no further training), and each is written to <name>.json in the run folder.
+the model at the start and once more, early in training. After training the probes of the study are measured (Tables 6
+and 7: no further training), and each is written to <name>.json in the run folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Does the doctor's diagnosis early in training predict which network ends with the lower loss?
 
-cell.py records the doctor's measurements at the start and after 5 % of the steps. `prediction_table` compares every
-pair of networks of equal cost whose losses differ clearly: does each measurement order the pair as the losses do?
+cell.py records the doctor's measurements at the start and once more, after 5 % of the steps in the evidence studies.
+`prediction_table` compares every pair of networks of equal cost whose losses differ clearly: does each measurement
+order the pair as the losses do?
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def prediction_table(results: Results, equal_cost: Callable[[Arm], object]) -> I
                 for name, (better, score) in BETTER.items()]  # fmt: skip
         rows.append(["the doctor finds less", *(_share(_verdicts(pairs)) for pairs in moments)])
         title = "Does the diagnosis predict the lower loss? Pairs of equal cost with clearly different losses"
-        yield Table(["the better network is the one where", "right at the start", "right after 5 %"], rows, title)
+        header = ["the better network is the one where", "right at the start", "right after some steps"]
+        yield Table(header, rows, title)
 
 
 def clear_pairs(results: Results, equal_cost: Callable[[Arm], object], moment: int) -> Iterator[Pair]:

@@ -52,7 +52,7 @@ class CellResult:
     curve: tuple[Sequence[float], Sequence[float | None]] = ((), ())
     """Steps and training losses in at most BINS bins."""
     doctor: Sequence[dict[str, Any]] = ()
-    """The lines of doctor.jsonl: at the start and after 5 % of the steps."""
+    """The lines of doctor.jsonl: at the start and once more, early in training."""
 
     @property
     def finished(self) -> bool:

@@ -172,7 +172,7 @@ def imagenet_deit() -> TrainConfig:
 
     Data: IMAGENET/train/<class>/*.JPEG and IMAGENET/val/<class>/*.JPEG. Baseline: model=deit_small.
     Time: 300 epochs of 1.28 million images, days on 8 GPUs. Not run here.
-    Expected (the paper's Table 1): top-1 next to DeiT's at equal cost, see `stepsnet paper`. DeiT's repeated
+    Expected (the paper's Table 1): top-1 next to DeiT's at equal cost, `stepsnet reproduce table1`. DeiT's repeated
     augmentation is not used, since the paper does not mention it. Its EMA is not used either: the published accuracies
     are without it.
     """
@@ -189,7 +189,7 @@ def imagenet_swin() -> TrainConfig:
     Swin's stochastic depth grows with the model: drop_path=0.2 (tiny), 0.3 (small), 0.5 (base). Swin++ uses the same
     recipe.
     Time: 300 epochs of 1.28 million images, days on 8 GPUs. Not run here.
-    Expected (the paper's Table 1): top-1 next to Swin's at equal cost, see `stepsnet paper`.
+    Expected (the paper's Table 1): top-1 next to Swin's at equal cost, `stepsnet reproduce table1`.
     """
     return _imagenet(model="steps_swin_tiny", drop_path=0.2, clip=5.0)  # unlike DeiT, Swin clips the gradient norm
 
@@ -202,7 +202,7 @@ def imagenet_resnet() -> TrainConfig:
 
     Data: IMAGENET/train/<class>/*.JPEG and IMAGENET/val/<class>/*.JPEG. Baseline: model=resnet50.
     Time: 300 epochs of 1.28 million images, days on 8 GPUs. Not run here.
-    Expected (the paper's Table 1): top-1 next to ResNet's at equal cost, see `stepsnet paper`. The paper states no
-    stochastic depth for ResNet, so there is none.
+    Expected (the paper's Table 1): top-1 next to ResNet's at equal cost, `stepsnet reproduce table1`. The paper states
+    no stochastic depth for ResNet, so there is none.
     """
     return _imagenet(model="steps_resnet50", drop_path=0.0, clip=0.0)
