@@ -52,7 +52,7 @@ def test_generation_with_a_cache_counts_the_new_blocks() -> None:
 
 
 def test_a_width_that_no_step_has_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"has the width of its step \(16, 24, 32\), not 8"):
+    with pytest.raises(UsageError, match=r"must have the width of its step \(16, 24, 32\), not 8"):
         deepen(create_model("test_steps_transformer"), "8x2")
 
 
