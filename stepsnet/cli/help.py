@@ -21,7 +21,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 def fit_help(text: str, width: int) -> str:
-    """Paragraphs, lists ("  name  explanation") and examples ("  command   comment") in lines of `width`.
+    """Paragraphs, lists ("  name  explanation") and examples ("  command  comment") in lines of `width`.
 
     In the text a paragraph has no indent; the further lines of a list's item have more than its first.
     """
@@ -39,7 +39,7 @@ def _fit_example(line: str, width: int) -> str:
     if len(line) <= width:
         return line
     indent = " " * _indent(line)
-    command, _, comment = line.strip().partition("   ")
+    command, *comment = re.split(" {2,}", line.strip(), maxsplit=1)
     lines = [""]
     for word in re.findall(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""", command):
         if lines[-1] and len(indent) + len(lines[-1]) + 1 + len(word) + len(" \\") > width:
@@ -47,7 +47,7 @@ def _fit_example(line: str, width: int) -> str:
         else:
             lines[-1] += f" {word}" if lines[-1] else word
     shown = " \\\n".join(indent + each for each in lines)
-    return shown + ("\n" + fit(f"{indent}    #  {comment.strip()}", width) if comment else "")
+    return shown + ("\n" + fit(f"{indent}    #  {comment[0]}", width) if comment else "")
 
 
 def _indent(line: str) -> int:

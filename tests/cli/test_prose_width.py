@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from stepsnet.cli.console import fit, say
 from stepsnet.cli.help import fit_help
-from stepsnet.cli.main import COMMANDS, load, main
+from stepsnet.cli.main import COMMANDS, load, main, parser_of
 from stepsnet.report.table import cell_width
 
 COMMAND = ("    stepsnet ", "    stepsnet.")  # what the doctor recommends
@@ -36,6 +37,19 @@ def test_help_fits(name: str, width: int, capsys: pytest.CaptureFixture[str]) ->
     said = capsys.readouterr().out
     assert "stepsnet" in said
     assert too_wide(said, width) == []
+
+
+@pytest.mark.parametrize("name", ["", *NAMES])
+@pytest.mark.usefixtures("width")
+def test_the_examples_of_a_help_can_be_copied(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with suppress(SystemExit):
+        main([name, "--help"] if name else ["--help"])
+    whole = re.sub(r" \\\n +", " ", capsys.readouterr().out)
+    examples = re.findall(r"^  (?:torchrun .*)?stepsnet (\S.*?)(?:  .*)?$", whole, re.MULTILINE)
+    assert examples
+    for example in examples:
+        command, *words = shlex.split(example.partition(" > ")[0])
+        parser_of(command, load(command)).parse_intermixed_args(words)
 
 
 @pytest.mark.parametrize(
@@ -76,12 +90,13 @@ def test_a_wrapped_explanation_stands_below_its_beginning() -> None:
     assert fit("data    three words here\nshort", 20) == "data    three words\n        here\nshort"
 
 
-def test_an_example_that_is_too_long_is_still_one_command() -> None:
-    example = '  stepsnet generate RUN --prompt "a dark night" --seed 7   twice the same text'
-    *command, comment = fit_help(example, 40).split("\n")
+@pytest.mark.parametrize("spaces", ["  ", "   "])
+def test_an_example_that_is_too_long_is_still_one_command(spaces: str) -> None:
+    whole = '  stepsnet generate RUN --prompt "a dark night" --seed 7'
+    *command, comment = fit_help(f"{whole}{spaces}twice the same text", 40).split("\n")
     assert comment == "      #  twice the same text"
     assert max(map(len, command)) <= 40
-    assert shlex.split("\n".join(command).replace("\\\n", "")) == shlex.split(example.partition("   ")[0])
+    assert shlex.split("\n".join(command).replace("\\\n", "")) == shlex.split(whole)
 
 
 @pytest.mark.parametrize("name", NAMES)
