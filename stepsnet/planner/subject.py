@@ -39,6 +39,9 @@ class Subject(Protocol):
     def widths(self, stage: int) -> Sequence[int]:
         """The widths that a block of this stage may have, up to the stage's own."""
 
+    def unit(self, stage: int) -> int:
+        """What the widths of this stage are multiples of; `widths` need not have every multiple."""
+
     def build(self, plan: str, device: str) -> nn.Module:
         """The model under a plan, in evaluation mode."""
 
@@ -61,9 +64,11 @@ class ZooSubject:
         )
 
     def widths(self, stage: int) -> Sequence[int]:
-        width = self.plain[stage].width
-        unit = 8 if width >= 64 else 2  # the tiny test models are narrower than what kernels like
+        unit, width = self.unit(stage), self.plain[stage].width
         return [*range(unit, width, unit), width]
+
+    def unit(self, stage: int) -> int:
+        return 8 if self.plain[stage].width >= 64 else 2  # the tiny test models are narrower than what kernels like
 
     def build(self, plan: str, device: str) -> nn.Module:
         return create_model(self.name, plan=plan, device=device).eval()
@@ -93,8 +98,13 @@ class Counted:
     fixed: NDArray[np.float64]
 
 
-def probe_plan(subject: Subject) -> tuple[str, list[tuple[int, int]]]:
-    """A plan with one block of every width in each stage, and the (stage, width) of its blocks in order."""
+def probe_plan(subject: Subject, only: Sequence[int] = ()) -> tuple[str, list[tuple[int, int]]]:
+    """A plan with one block of every width in each stage, and the (stage, width) of its blocks in order.
+
+    `only`: of these widths instead, narrower than the stage, in a network of one stage.
+    """
+    if only:
+        return format_plans([StepPlan((*only, subject.plain[0].width), (*[1] * len(only), 0))]), [(0, w) for w in only]
     plans, places = [], []
     for number, plain in enumerate(subject.plain):
         widths = tuple(subject.widths(number)) if number in stepped_stages(subject) else (plain.width,)
@@ -108,9 +118,12 @@ def stepped_stages(subject: Subject) -> range:
     return range(max(0, count - STEPPED_STAGES), count)
 
 
-def count(subject: Subject) -> Counted:
-    """Parameters and MACs of one block of every width, counted on the meta device in one pass. Seconds are 0."""
-    plan, places = probe_plan(subject)
+def count(subject: Subject, only: Sequence[int] = ()) -> Counted:
+    """Parameters and MACs of one block of every width, counted on the meta device in one pass. Seconds are 0.
+
+    `only`: see probe_plan.
+    """
+    plan, places = probe_plan(subject, only)
     probe = subject.build(plan, "meta")
     blocks = subject.blocks(probe)
     assert len(blocks) == len(places), f"{subject.name}: {len(blocks)} blocks for {len(places)} places"

@@ -55,8 +55,11 @@ class HostSubject:
 
     def widths(self, stage: int) -> Sequence[int]:
         """Multiples of the host's unit, a fourth root of 2 apart: a donor has to be built for each of them."""
-        unit, width = self.host.unit(stage), self.plain[stage].width
+        unit, width = self.unit(stage), self.plain[stage].width
         return sorted({width, *(unit * max(1, round(width / unit / 2 ** (k / 4))) for k in range(1, 13))})
+
+    def unit(self, stage: int) -> int:
+        return self.host.unit(stage)
 
     def build(self, plan: str, device: str) -> nn.Module:
         model = deepcopy(self.model).to(device).eval()
