@@ -101,9 +101,11 @@ each step, narrow to wide; stages separated by ';'; or only a number of steps.
             return 0
         plan = str(figures["plan"])
         size = "×".join(map(str, figures["input_size"] or [])) or "the run's size"
-        print_text(f"{figures['name']} ({figures['family']}), plan {plan}\n")
+        reverse = figures["macro"] == "reverse"
+        direction = ", macro reverse (wide to narrow)" if reverse else ""
+        print_text(f"{figures['name']} ({figures['family']}), plan {plan}{direction}\n")
         stages = [StepPlan.parse(stage) for stage in plan.split(";")]
-        print(stack_text(stages, min(64, max(16, columns() - 18))))
+        print(stack_text(stages, min(64, max(16, columns() - 18)), reverse=reverse))
         outside = figures["blocks"] - sum(stage.blocks for stage in stages)
         print_text(
             f"\n{figures['blocks']} blocks{f' ({outside} of them outside of the plan)' if outside else ''}, "
@@ -152,11 +154,14 @@ def _describe_saved(args: argparse.Namespace) -> dict[str, Any] | None:
 
 def _figures(name: str, model: Model, *, dense: bool = False) -> dict[str, Any]:
     """Of a detector or segmenter blocks and layers are those of the backbone, and only runs say the size of images."""
+    from stepsnet.macro import ReverseStepsNet
+
     cost, memory = model.cost(), None if dense else model.memory()
     return {
         "name": name,
         "family": model.family,
         "plan": model.plan,
+        "macro": "reverse" if any(isinstance(net, ReverseStepsNet) for net in model.modules()) else "steps",
         "blocks": cost.blocks,
         "layers": cost.layers,
         "params": cost.params,

@@ -245,10 +245,14 @@ class HeatMap(Chart):
 
 @dataclass(frozen=True, kw_only=True)
 class StackChart(Chart):
-    """One bar a step, as wide as the step; stages below each other. `widest` channels fill the chart, if given."""
+    """One bar a step in the order of execution, as wide as the step; stages below each other.
+
+    `widest` channels fill the chart, if given. `reverse` is the macro of Eq. 6: wide to narrow.
+    """
 
     plans: Sequence[StepPlan]
     widest: int = 0
+    reverse: bool = False
 
     def draw(self) -> tuple[float, list[str]]:
         left, right, bar, gap = 52, 88, 18, 4
@@ -257,27 +261,27 @@ class StackChart(Chart):
         top = 2.0
         for number_, plan in enumerate(self.plans):
             top += 14 if number_ else 0
-            before = 0.0
-            for channels, depth in zip(plan.widths, plan.depths, strict=True):
-                length, middle = channels * scale, top + bar / 2 + 5
-                old, new = ("old", "new" if before else "old") if depth else ("empty", "empty")
+            steps = list(zip((0, *plan.widths), plan.widths, plan.depths, strict=False))
+            for narrower, channels, depth in reversed(steps) if self.reverse else steps:
+                shared, length, middle = narrower * scale, channels * scale, top + bar / 2 + 5
+                old, new = ("old", "new" if narrower else "old") if depth else ("empty", "empty")
                 parts.append(svg.text(left - 8, middle, str(channels), "ink", "end"))
-                parts += [svg.box(left, top, before, bar, old), svg.box(left + before, top, length - before, bar, new)]
+                parts += [svg.box(left, top, shared, bar, old), svg.box(left + shared, top, length - shared, bar, new)]
                 parts.append(svg.text(left + length + 8, middle, blocks_label(depth), "faint"))
-                before = length
                 top += bar + gap
         return top, parts
 
 
 BAR_OLD, BAR_NEW, BAR_EMPTY = "█", "▓", "░"
 LEGEND = f"{BAR_OLD} channels of the step before   {BAR_NEW} channels that join here"
+LEGEND_REVERSE = f"{BAR_OLD} channels of the next step   {BAR_NEW} channels that leave here"
 
 
-def stack_text(plans: Sequence[StepPlan], columns: int = 64) -> str:
+def stack_text(plans: Sequence[StepPlan], columns: int = 64, *, reverse: bool = False) -> str:
     """The stack for a terminal, one bar a step in the order of execution; the widest step takes `columns` characters.
 
-    Channels of the step before are darker than those that join. A step without blocks, which passes its channels on, is
-    faint.
+    Channels of the step before are darker than those that join. With `reverse` (Eq. 6: wide to narrow) those of the
+    next step are darker than those that leave. A step without blocks, which passes its channels on, is faint.
     """
     widest = max(plan.width for plan in plans)
     digits = len(str(widest))
@@ -285,15 +289,17 @@ def stack_text(plans: Sequence[StepPlan], columns: int = 64) -> str:
     for stage, plan in enumerate(plans, start=1):
         if len(plans) > 1:
             lines += [""] * (stage > 1) + [f"stage {stage}"]
-        before = 0
+        narrower, bars = 0, []
         for width, depth in zip(plan.widths, plan.depths, strict=True):
-            length = max(before + 1, round(columns * width / widest))
-            bar = BAR_OLD * before + (BAR_NEW if before else BAR_OLD) * (length - before)
-            lines.append(f"{width:>{digits}}  {BAR_EMPTY * length if depth == 0 else bar}  {blocks_label(depth)}")
-            before = length
+            length = max(narrower + 1, round(columns * width / widest))
+            bar = BAR_OLD * narrower + (BAR_NEW if narrower else BAR_OLD) * (length - narrower)
+            bars.append(f"{width:>{digits}}  {BAR_EMPTY * length if depth == 0 else bar}  {blocks_label(depth)}")
+            narrower = length
+        lines += reversed(bars) if reverse else bars
     if any(len(plan) > 1 for plan in plans):
         empty = any(depth == 0 for plan in plans for depth in plan.depths)
-        lines += ["", f"{LEGEND}   {BAR_EMPTY} no blocks: passes through" if empty else LEGEND]
+        legend = LEGEND_REVERSE if reverse else LEGEND
+        lines += ["", f"{legend}   {BAR_EMPTY} no blocks: passes through" if empty else legend]
     return "\n".join(lines)
 
 

@@ -28,6 +28,10 @@ SHOWN_EVALUATIONS = 20
 GAMMA_MAP = "gamma.svg"
 
 STACK_EXPLAINED = "One bar a step, as wide as the step. Dark: channels of the step before. Light: channels that join."
+REVERSE_EXPLAINED = (
+    "Macro reverse, from wide to narrow: one bar a step, as wide as the step. Dark: channels of the next step. Light: "
+    "channels that leave."
+)
 GAMMA_EXPLAINED = (
     "γ = σ(z_0)/σ(z_l): the share of the input z_0 in the full-width state after block l. 1 means that the state has "
     "the size of the input, near 0 that the branches dominate it. It depends on the initialisation and on the training "
@@ -47,15 +51,17 @@ def run_report(run_dir: Path) -> Path:
     finished = (run_dir / WEIGHTS).is_file()
     plans = saved_plans(run_dir, config)
     done = f"{steps[-1]['step']:,}" if steps else "0"
+    reverse = _is_reverse(config)
     lead = f"seed {config['seed']}, join {config['join']}" + (f", plan {plans[1]}" if plans else "")
-    stacks = [StackChart(title="", plans=plans[0])] if plans else []
+    lead += ", macro reverse" if reverse else ""
+    stacks = [StackChart(title="", plans=plans[0], reverse=reverse)] if plans else []
     heat_maps = [found] if (found := gamma_map(gammas, config)) else []
     for chart in heat_maps:
         chart.save(run_dir / GAMMA_MAP)
     words = ("eval", "doctor") if finished else ("resume",)
     sections = [
         section("Curves", figures(*_curves(steps, evaluations))),
-        section("The stack", figures(*stacks), paragraph(STACK_EXPLAINED)) if plans else "",
+        section("The stack", figures(*stacks), *_stack_words(stacks)) if plans else "",
         section("Shortcut ratio", figures(*gamma_chart(gammas), *heat_maps), *gamma_words(gammas)),
         section("Evaluations", _evaluation_table(evaluations).html()),
         mistakes_section(run_dir),
@@ -189,6 +195,7 @@ def comparison_report(
     rows = [[network.label, *network.cells] for network in networks]
     table = Table(columns, rows, colors=[network.color for network in networks])
     recorded = [line for network in networks for line in read_lines(network.run_dir / GAMMA)]
+    stacks = _stacks(networks)
     sections = [
         section("Result", *map(paragraph, findings[1:]), table.html()),
         section("Curves", figures(
@@ -197,7 +204,7 @@ def comparison_report(
         section("Shortcut ratio over depth", figures(
             _gammas(networks, 0, "Before training"), _gammas(networks, 1, "Early"), _gammas(networks, -1, "Late")),
             *gamma_words(recorded)),
-        section("The stacks", figures(*_stacks(networks)), paragraph(STACK_EXPLAINED)),
+        section("The stacks", figures(*stacks), *_stack_words(stacks)),
         section("What this shows and what it does not", *map(paragraph, remarks)),
     ]  # fmt: skip
     return write(path, page(title, lead, sections, verdict=findings[0] if findings else ""))
@@ -223,11 +230,27 @@ def _gammas(networks: Sequence[Compared], when: int, title: str) -> Chart:
     return LineChart(title=title, lines=lines, x_label="block", y_label="γ", width=330, y_range=(0.0, 1.0))
 
 
-def _stacks(networks: Sequence[Compared]) -> list[Chart]:
+def _stacks(networks: Sequence[Compared]) -> list[StackChart]:
     """Each stack once, under the names of all networks that have it, all on one scale."""
-    folders = [(network.label, network.run_dir) for network in networks]
-    found = [(label, saved_plans(folder, read_json(folder / files.CONFIG))) for label, folder in folders]
-    plans = {saved[1]: saved[0] for _, saved in found if saved}
+    names: dict[tuple[str, bool], list[str]] = {}
+    plans: dict[str, list[StepPlan]] = {}
+    for network in networks:
+        config = read_json(network.run_dir / files.CONFIG)
+        if saved := saved_plans(network.run_dir, config):
+            plans[saved[1]] = saved[0]
+            names.setdefault((saved[1], _is_reverse(config)), []).append(network.label)
     widest = max((plan.width for stages in plans.values() for plan in stages), default=1)
-    names = {text: "; ".join(label for label, saved in found if saved and saved[1] == text) for text in plans}
-    return [StackChart(title=names[text], note=text, plans=stages, widest=widest) for text, stages in plans.items()]
+    return [
+        StackChart(title="; ".join(labels), note=text, plans=plans[text], widest=widest, reverse=reverse)
+        for (text, reverse), labels in names.items()
+    ]
+
+
+def _is_reverse(config: Mapping[str, Any]) -> bool:
+    return config.get("macro") == "reverse"
+
+
+def _stack_words(stacks: Sequence[StackChart]) -> list[str]:
+    """What the colours mean, for the directions that are drawn."""
+    directions = sorted({stack.reverse for stack in stacks})
+    return [paragraph(REVERSE_EXPLAINED if reverse else STACK_EXPLAINED) for reverse in directions]

@@ -46,6 +46,17 @@ def test_info_draws_one_bar_a_step_as_wide_as_the_step(capsys: pytest.CaptureFix
     assert lengths[1] == pytest.approx(lengths[2] * 272 / 384, abs=1)
 
 
+def test_info_draws_the_reverse_macro_as_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["info", "deit_small", "--plan", "3", "--macro", "reverse"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("deit_small (deit), plan 192x12, 272x6, 384x6, macro reverse (wide to narrow)\n")
+    assert [line[:3] for line in said.splitlines() if line.endswith("blocks")] == ["384", "272", "192"]
+    assert "join" not in said
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["macro"] == "reverse"
+
+
 def test_reproduce_prints_our_counts_and_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "table8", "--json"]) == 0
     table = json.loads(capsys.readouterr().out)

@@ -339,6 +339,18 @@ def test_joining_channels_are_drawn_differently() -> None:
     assert text_bars(text) == ["█" * 8, "█" * 8 + "▓" * 8]
 
 
+def test_the_reverse_stack_goes_from_wide_to_narrow_and_has_no_joins() -> None:
+    text = stack_text([StepPlan.parse("8x2, 16x1")], columns=16, reverse=True)
+    assert text_bars(text) == ["█" * 8 + "▓" * 8, "█" * 8]
+    assert [line.rsplit("  ", 1)[1] for line in text.splitlines()[:2]] == ["1 block", "2 blocks"]
+    assert "next step" in text
+    assert "join" not in text
+    chart = StackChart(title="", plans=[StepPlan.parse("8x2, 16x1")], reverse=True)
+    dark, light, nothing, last = (float(rect["width"]) for rect in rects(chart))
+    assert (dark, nothing) == (last, 0.0)
+    assert light == pytest.approx(dark, abs=0.2)
+
+
 def test_stages_share_one_scale() -> None:
     text = stack_text([StepPlan.parse("96x2"), StepPlan.parse("192x2")], columns=20)
     assert [len(bar) for bar in text_bars(text)] == [10, 20]

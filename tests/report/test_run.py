@@ -165,6 +165,15 @@ def test_the_plan_of_the_weights_is_shown(run: Path) -> None:
     assert "plan 8x1; 16x3" in run_report(run).read_text()
 
 
+def test_the_stack_of_a_reverse_run_has_no_joins(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    write(run / "config.json", config | {"join": "plain", "macro": "reverse"})
+    text = run_report(run).read_text()
+    assert "macro reverse" in text
+    assert "channels that leave" in text
+    assert "channels that join" not in text
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"config\.json"):
         run_report(tmp_path)
