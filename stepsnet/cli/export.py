@@ -19,7 +19,7 @@ SUMMARY = "write a model as a file for onnxruntime, OpenVINO or torch.export, an
 DESCRIPTION = """\
 Writes a model as a file that runs without stepsnet. The file is then run, and its output compared with the model's,
 at the model's own input size, for other batches and, with --dynamic, for other sizes. A file that differs by more
-than 1e-4 is deleted, and the exit code is 2.
+than 1e-4 (relative to the largest output if that is above 1) is deleted, and the exit code is 2.
 
   stepsnet export runs/first                                  a run: its final weights, or its latest checkpoint
   stepsnet export weights.safetensors --format openvino       a saved model
@@ -27,8 +27,8 @@ than 1e-4 is deleted, and the exit code is 2.
   stepsnet export runs/resnet --fold --json                   batch norms folded into the convolutions
 
 The batch size may always vary. --dynamic lets the image size (Swin and ResNet) or the text length (language models)
-vary too, within a range that is printed and stored in the file. A model for one image size only is refused: DeiT
-learns positions for one size, which --image-size chooses. The file also holds the model's name, plan, classes and
+vary too, within a range that is printed and stored in the file. DeiT learns positions for one size, so --dynamic is
+refused for it; --image-size chooses that size. The file also holds the model's name, plan, classes and
 version, and the normalisation of its images.
 Detectors, segmenters and the key-value cache of `stepsnet generate` are not exported."""
 

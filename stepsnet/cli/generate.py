@@ -57,7 +57,10 @@ def run(args: argparse.Namespace) -> int:
         if args.prompt:
             raise UsageError(f"There is no run {args.run!r}; if it is a prompt, put --prompt before it as well.")
         args.run, prompts = BOOKS, [args.run]
-    place = Path(args.run) if Path(args.run).exists() else find_run(args.run)
+    try:
+        place = Path(args.run) if Path(args.run).exists() else find_run(args.run)
+    except UsageError as error:
+        raise UsageError(f"{str(error).removesuffix('.')}; a prompt of one word needs --prompt.") from error
     if place.is_file():
         refuse(args, "ema", because=f"is for runs, which may keep an average of their weights; {place} is a file")
     top_p = 1.0 if args.top_p is None else args.top_p

@@ -171,11 +171,15 @@ def _print_results(kind: str, results: list[dict[str, Any]], args: argparse.Name
 
 def split(words: list[str]) -> tuple[str, list[str]]:
     """The run and the images among the arguments; without a run it is the classifier of the package."""
+    from stepsnet.data.images.readers import IMAGE_SUFFIXES
+
     first, *others = words
     if Path(first).suffix == ".safetensors":
         raise UsageError(f"{first} is a file of weights; give the folder of its run, which also has the class names.")
     if not first.startswith(SHIPPED) and not is_run(Path(first)) and Path(first).exists():
         return CIFAR, words
+    if Path(first).suffix.lower() in IMAGE_SUFFIXES:
+        raise UsageError(f"There is no image {first}.")
     if not others:
         find_run(first)
         raise UsageError(f"{first} is the run; give images, or folders of images, after it.")

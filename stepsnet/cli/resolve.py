@@ -55,7 +55,7 @@ def resolve(word: str) -> Named:
         raise UsageError(f"The folder {path} holds neither a run nor {WEIGHTS}.")
     if path.suffix or path.parent != Path():
         raise UsageError(f"There is no file {path}, and no model or run of that name.")
-    known = "`stepsnet models` lists the names; timm:NAME and hf:TYPE name models of timm and transformers"
+    known = "`stepsnet models` lists the names"
     raise UsageError(f"There is no model, run or file '{word}'{nearest(word, list_models())}; {known}.")
 
 

@@ -34,7 +34,8 @@ blocks are untrained. --plan is a number of steps at equal cost, or width x bloc
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_shared(parser)
     parser.add_argument("--plan", required=True, help="a number of steps, or a plan such as '192x12, 272x6, 384x6'")
-    parser.add_argument("--join", help="plain (Eq. 5, default), matched or matched_grad")
+    joins = "plain (Eq. 5, default), matched, matched_grad or another join of stepsnet.StepsNet"
+    parser.add_argument("--join", help=joins)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +106,7 @@ def check_shapes(own: tuple[int, ...], axes: tuple[FreeAxis, ...]) -> list[tuple
 
 
 def compare(model: Model, run: Callable[[Tensor], Tensor], shapes: list[tuple[int, ...]]) -> list[Difference]:
-    """The difference between `run` and the model for each shape."""
+    """The difference between `run` and the model for each shape; infinite if the outputs have other shapes."""
     was_training = model.training
     model.eval()
     differences = []
@@ -114,7 +115,8 @@ def compare(model: Model, run: Callable[[Tensor], Tensor], shapes: list[tuple[in
             for shape in shapes:
                 x = example_input(model, shape)
                 expected = model(x)
-                largest = float((run(x) - expected).abs().max())
+                found = run(x)
+                largest = float((found - expected).abs().max()) if found.shape == expected.shape else math.inf
                 differences.append(Difference(shape, largest, float(expected.abs().max())))
     finally:
         model.train(was_training)

@@ -97,7 +97,8 @@ def _timm(name: str, seed: int, with_head: bool) -> Loaded:  # noqa: ARG001  # t
     import_torchvision()
     timm = require("timm", extra="timm")
     if not timm.is_model(name.partition(".")[0]):
-        raise UsageError(f"timm has no model '{name}'{nearest(name, timm.list_models())}")
+        close = nearest(name, timm.list_models())
+        raise UsageError(f"timm has no model '{name}'{close}; timm.list_models() lists them")
     try:
         model = timm.create_model(name, pretrained=False)
     except RuntimeError as error:  # an unknown tag after the point

@@ -211,7 +211,7 @@ def _place(widths: list[int], depth: int, at: At) -> _Order:
     if not positions or positions[0] < 0 or positions[-1] > depth:
         raise UsageError(f"at={list(at)}: positions are numbers of old blocks, from 0 to {depth}")
     if len(set(positions)) < len(positions):
-        raise UsageError(f"at={list(at)} names a position twice; blocks are spread evenly over different positions")
+        raise UsageError(f"at={list(at)} names a position twice; give each position once")
     if len(positions) > len(widths) and not isinstance(at, str):
         raise UsageError(f"at={list(at)} has {len(positions)} positions for {len(widths)} new blocks; leave some out")
     groups: dict[int, list[int]] = {}

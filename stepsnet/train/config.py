@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -42,8 +42,25 @@ _ONLY_WITH: dict[str, tuple[str, str]] = {
     "optim.momentum": ("optim.name", "sgd"), "optim.nesterov": ("optim.name", "sgd"),
     "schedule.power": ("schedule.kind", "poly"), "schedule.drops": ("schedule.kind", "steps"),
     "nonfinite_limit": ("nonfinite", "skip"), "compile_backend": ("compile", "true"),
+    "augment.crop_min_scale": ("augment.crop", "resized"), "augment.crop_padding": ("augment.crop", "pad"),
 }  # fmt: skip
 """Keys that have an effect with one value of another key only."""
+
+_ONLY_IF_ON: dict[str, tuple[Callable[[Iterable[float]], bool], tuple[str, ...]]] = {
+    "augment.randaugment_std": (all, ("augment.randaugment",)),
+    "augment.mix_prob": (any, ("augment.mixup", "augment.cutmix")),
+    "augment.mix_switch": (all, ("augment.mixup", "augment.cutmix")),
+    "schedule.start": (any, ("schedule.warmup_iters", "schedule.warmup_epochs")),
+}
+"""Keys that have an effect only if any of, or all of, some other keys are above 0."""
+
+_ONLY_FOR_KINDS: dict[str, tuple[str, ...]] = {
+    "data.strict": ("image_folder", "tiny_imagenet", "coco", "mask_folder", "text"),
+    "data.valid": ("image_folder", "text", "tokens", "gutenberg"),
+    "data.valid_fraction": ("image_folder", "mask_folder", "text", "tokens", "python_docs"),
+    "data.pattern": ("text",),
+}
+"""Keys that only some readers of data use."""
 
 
 def tasks_of(key: str) -> tuple[str, ...]:
@@ -293,12 +310,25 @@ def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     elif "epochs" in given:
         words = [*words, "iters=none"]
     config = override(config, words)
+    _refuse_without_effect(config, given)
+    return config
+
+
+def _refuse_without_effect(config: TrainConfig, given: set[str]) -> None:
+    """Refuse keys that other keys make meaningless."""
     values = flat(to_dict(config))
     for key in given & _ONLY_WITH.keys():
         other, needed = _ONLY_WITH[key]
         if (own := str(values[other]).lower()) != needed:
             raise UsageError(f"{key} has no effect with {other}={own}; it is for {other}={needed}.")
-    return config
+    for key in given & _ONLY_IF_ON.keys():
+        enough, others = _ONLY_IF_ON[key]
+        if not enough(values[other] for other in others):
+            joined = (" and " if enough is all else " or ").join(others)
+            raise UsageError(f"{key} has no effect unless {joined} {'are' if len(others) > 1 else 'is'} above 0.")
+    for key in given & _ONLY_FOR_KINDS.keys():
+        if config.data.kind not in (kinds := _ONLY_FOR_KINDS[key]):
+            raise UsageError(f"{key} has no effect with data.kind={config.data.kind}; it is for {', '.join(kinds)}.")
 
 
 def customise_resumed(

@@ -243,7 +243,7 @@ def test_a_model_of_timm(capsys: pytest.CaptureFixture[str]) -> None:
     ("word", "sentence"),
     [
         ("steps_deit_tinny", "nearest: steps_deit_tiny"),
-        ("vit_tiny_patch16_224", "timm:NAME and hf:TYPE name models of timm and transformers"),
+        ("vit_tiny_patch16_224", "`stepsnet models` lists the names"),
         ("runs/none", "There is no file runs/none, and no model or run of that name"),
         pytest.param("timm:densenet121", "no list of similar modules", marks=needs_timm),
         pytest.param("hf:nothing", "no model type", marks=needs_transformers),

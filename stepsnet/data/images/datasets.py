@@ -172,7 +172,8 @@ def make_transform(
 ) -> Transform:
     """The fastest transform with these settings; `augment` is None in validation."""
     config = augment or AugmentConfig()
-    plain = config.crop != "resized" and not (config.color_jitter or config.randaugment or config.erasing)
+    plain = config.crop == "pad" or (config.crop == "none" and data.crop_pct == 1)
+    plain = plain and not (config.color_jitter or config.randaugment or config.erasing)
     if plain and isinstance(source, ArraySource) and source.images.shape[1:3] == (data.img_size, data.img_size):
         return ShiftFlip(config.crop_padding if config.crop == "pad" else 0, config.flip)
     return FullTransform(augment, data.img_size, data.crop_pct, mean, std)
