@@ -14,6 +14,7 @@ import pytest
 import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when a library of that hub is imported, hence here
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it; messages are not wrapped without a terminal
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))  # the suite runs one process a core
 
 # A slow machine is no reason to fail, every run looks at the same examples, and processes do not share a file of
