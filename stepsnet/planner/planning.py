@@ -17,6 +17,7 @@ from stepsnet.models.design import format_plans
 from stepsnet.planner import latency as timing
 from stepsnet.planner.search import MACS, MAX_STEPS, RESOURCES, Candidate, combine, search
 from stepsnet.planner.subject import Counted, Subject, count, stepped_stages
+from stepsnet.units import si
 
 SLACK = {"params": 1.05, "macs": 1.03}
 """Without budgets: how much of the model's own parameters and MACs a plan may use."""
@@ -268,8 +269,11 @@ def _why_not_deeper(counted: Counted, limit: NDArray[np.float64], deepest: Candi
 
 
 def _nothing_fits(subject: Subject, counted: Counted, whole: NDArray[np.float64], limit: NDArray[np.float64]) -> str:
+    def said(value: float) -> str:
+        return si(value) if value >= 1 else f"{value:.4g}"  # counts, or seconds
+
     over = [
-        f"{name} {value:,.4g} (the plain model has {own:,.4g}, {fixed:,.4g} of it outside the blocks)"
+        f"{name} {said(value)} (the plain model has {said(own)}, {said(fixed)} of it outside the blocks)"
         for name, value, own, fixed in zip(RESOURCES, limit, whole, counted.fixed, strict=True)
         if value < own
     ]
