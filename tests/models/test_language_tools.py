@@ -19,7 +19,7 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 def test_one_graph_for_several_lengths() -> None:
     """The second length makes the length symbolic."""
-    model = language("test_steps_transformer").eval()
+    model = language("test_steps_transformer", plan="16x1, 32x1").eval()
     torch._dynamo.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     for length in (5, 9, 12):
