@@ -16,7 +16,7 @@ from stepsnet.errors import UsageError
 from stepsnet.models.design import format_plans
 from stepsnet.planner import latency as timing
 from stepsnet.planner.search import MACS, MAX_STEPS, RESOURCES, Candidate, combine, search
-from stepsnet.planner.subject import Counted, Subject, count, stepped_stages
+from stepsnet.planner.subject import Counted, Subject, count, stepped_stages, with_all_multiples
 from stepsnet.units import si
 
 SLACK = {"params": 1.05, "macs": 1.03}
@@ -96,7 +96,9 @@ def plan_for(
         raise UsageError(f"steps is a number from 1 to {MAX_STEPS}, not {steps}")
     seconds, batch = parse_latency(latency) if latency is not None else (math.inf, 1)
     counted = count(subject)
-    if latency is not None:
+    if latency is None:
+        counted = with_all_multiples(counted, subject)
+    else:  # every width would have to be measured
         counted = timing.with_seconds(counted, subject, batch, tick)
     whole = counted.fixed + sum(stage.plain_cost for stage in counted.stages)
     limit = np.array([

@@ -5,8 +5,8 @@ The costs of all widths come from one probe: the model built with one block of e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -143,6 +143,30 @@ def count(subject: Subject, only: Sequence[int] = ()) -> Counted:
         StageCosts(plain.width, plain.blocks, cost) for plain, cost in zip(subject.plain, costs, strict=True)
     )
     return Counted(stages, np.array([everything - sum(params), total - sum(macs), 0.0]))
+
+
+def with_all_multiples(counted: Counted, subject: Subject) -> Counted:
+    """The widths between the counted ones too, wherever the costs of a block are exactly a quadratic of its width."""
+    stages = []
+    for number, stage in enumerate(counted.stages):
+        costs, known = stage.costs, sorted(stage.costs)
+        if len(known) > 3 and all(np.array_equal(_quadratic(costs, width), costs[width]) for width in known):
+            between = range(known[0], known[-1], subject.unit(number))
+            costs = {width: _quadratic(costs, width) for width in (*between, known[-1])}
+        stages.append(replace(stage, costs=costs))
+    return replace(counted, stages=tuple(stages))
+
+
+def _quadratic(costs: Mapping[int, NDArray[np.float64]], width: int) -> NDArray[np.float64]:
+    """The costs at `width` on the parabola through the smallest, the middle and the largest width."""
+    known = sorted(costs)
+    first, middle, last = known[0], known[len(known) // 2], known[-1]
+    shares = [
+        (width - b) * (width - c) / ((a - b) * (a - c))
+        for a, b, c in ((first, middle, last), (middle, first, last), (last, first, middle))
+    ]
+    parts = (share * costs[a] for share, a in zip(shares, (first, middle, last), strict=True))
+    return np.rint(sum(parts, np.zeros(3)))
 
 
 def _count_into(macs: list[int], index: int, block: nn.Module, counter: FlopCounterMode) -> Sequence[Any]:

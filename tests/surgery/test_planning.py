@@ -5,7 +5,7 @@ from __future__ import annotations
 import timm
 
 import stepsnet
-from stepsnet.planner.subject import count
+from stepsnet.planner.subject import count, with_all_multiples
 from stepsnet.surgery.planning import HostSubject
 
 
@@ -35,3 +35,13 @@ def test_the_twin_is_the_widest_that_fits_also_between_the_widths_of_the_search(
     widest = max(width for width, cost in costs.items() if cost[0] <= limits[0] and cost[1] <= limits[1])
     assert found.twin == f"{widest}x6"
     assert widest not in subject.widths(0)
+
+
+def test_every_multiple_of_the_unit_is_a_candidate_where_costs_are_quadratic() -> None:
+    subject = HostSubject(timm.create_model("vit_tiny_patch16_224", depth=4, img_size=32), "vit", {})
+    filled = with_all_multiples(count(subject), subject).stages[0].costs
+    assert list(filled) == list(range(24, 200, 8))
+    between = [width for width in filled if width not in subject.widths(0)][::4]
+    counted = count(subject, between).stages[0].costs
+    assert between
+    assert all((filled[width] == counted[width]).all() for width in between)
