@@ -31,8 +31,8 @@ Measures one quantity inside a model:
   width         the effective rank of the state: how many directions of its width it uses
   paths         validation of a run with channels of the slow path (first step) or of the fast path (all others)
                 set to zero (Table 6)
-  drops         validation of a run without the last blocks of one step, about the same cost for each step
-                (Table 7)
+  drops         validation of a run without the last blocks of one step; the removed blocks cost about the same
+                in each step (Table 7)
 
 The model is a registered name, newly initialised; the folder of a run, on its validation data; a saved file;
 timm:NAME; hf:TYPE or hf:FOLDER. `stepsnet doctor` checks shortcut, gradients, depth

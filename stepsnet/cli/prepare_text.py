@@ -24,8 +24,8 @@ data.root=FOLDER` reads this folder. Memory does not grow with the text. After a
 continues.
 
 FILES are text files, plain or compressed (.xz, .gz, .zst), folders of them, data sets saved by the `datasets`
-library, or names on its hub. The name of a file decides its split: a name with the separate word valid, validation, val
-or dev (wiki.valid.raw) is validation, with test (books_test.txt.xz) test, any other is training.
+library, or names on its hub. The name of a file decides its split. A name with the separate word valid, validation, val
+or dev is validation (wiki.valid.raw). A name with the word test is test (books_test.txt.xz). Any other is training.
 
   stepsnet prepare-text wiki.train.raw wiki.valid.raw wiki.test.raw --vocab 50000 --out wikitext103
   stepsnet prepare-text Salesforce/wikitext --vocab 50000 --out wikitext103

@@ -187,7 +187,7 @@ def _wanted(subject: Subject, blocks: int | str | None, found: dict[int, Candida
     if number not in found:
         near = min(found, key=lambda other: abs(other - number))
         raise UsageError(
-            f"no plan of {number} blocks for {subject.name} fits the budget; the nearest has {near}: "
+            f"the planner has no plan of {number} blocks for {subject.name} within the budget; the nearest has {near}: "
             f"'{format_plans(found[near].plans)}' (possible: {min(found)} to {max(found)} blocks)"
         )
     return number
@@ -267,7 +267,7 @@ def _why_not_deeper(counted: Counted, limit: NDArray[np.float64], deepest: Candi
     worst = int(over.argmax())
     if over[worst] > 0:
         return f"{most}: another block of width {width} exceeds the budget of {RESOURCES[worst]} by {over[worst]:.2%}"
-    return f"{most} in the shape of the paper's plans: half to twice their share of computation for each step"
+    return f"{most} that the planner allows: each step gets half to twice the share of MACs that it has in the paper"
 
 
 def _nothing_fits(subject: Subject, counted: Counted, whole: NDArray[np.float64], limit: NDArray[np.float64]) -> str:

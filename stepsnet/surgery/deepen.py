@@ -181,7 +181,8 @@ def _orders(host: Host, new: str, at: At) -> list[_Order]:
         widths = [width for width, depth in _pairs(part) for _ in range(depth)]
         for width in dict.fromkeys(widths):
             if width > stage.width:
-                raise UsageError(f"new blocks of width {width} do not fit into a state of {stage.width} channels")
+                raise UsageError(f"new blocks of width {width} do not fit into a state of {stage.width} channels"
+                                 f"{_chosen_stage(host, number)}")
             host.check_width(width, number)
         orders.append(_place(widths, stage.depth, at))
     if all(isinstance(what, int) for order in orders for what in order):
@@ -192,6 +193,15 @@ def _orders(host: Host, new: str, at: At) -> list[_Order]:
 def _pairs(part: str) -> list[tuple[int, int]]:
     plan = StepPlan.parse(part) if part else None
     return list(zip(plan.widths, plan.depths, strict=True)) if plan else []
+
+
+def _chosen_stage(host: Host, number: int) -> str:
+    """Which stage was meant, and how to choose another one, as the end of a sentence; empty for one stage."""
+    if len(host.stages) == 1:
+        return ""
+    kind = "step" if host.library == "stepsnet" else "stage"
+    example = ";" * number + f"{host.stages[number].width}x2" + ";" * (len(host.stages) - 1 - number)
+    return f" of {kind} {number + 1}; to choose the {kind}, write one part for each, as '{example}'"
 
 
 def _place(widths: list[int], depth: int, at: At) -> _Order:

@@ -1,4 +1,6 @@
-"""Models of this package as hosts of deepen. Each step counts as a stage: a new block joins the step of its width.
+"""Models of this package as hosts of deepen. Each step counts as a stage.
+
+New blocks join the step with the most blocks, or the one that ";" selects.
 
 The deepened model is again a model of this package, with a longer plan, which `save_model` writes.
 """
@@ -46,7 +48,8 @@ class NativeHost(Host):
         own = self.stages[stage].width
         if width != own:
             widths = ", ".join(str(each.width) for each in self.stages)
-            how = f"'{own}x2' adds two blocks to this step; ';' separates the steps"
+            example = ";" * stage + f"{own}x2" + ";" * (len(self.stages) - 1 - stage)
+            how = f"'{example}' adds two blocks to step {stage + 1}, of width {own}; ';' separates the steps"
             raise UsageError(f"a new block must have the width of its step ({widths}), not {width}: {how}")
 
     def make_block(self, width: int, index: int, stage: int = 0) -> nn.Module:

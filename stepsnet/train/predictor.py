@@ -50,10 +50,10 @@ class Predictor:
     def __init__(self, folder: Path, *, ema: bool = False) -> None:
         config = read_config(folder)
         if config.task == "language":
-            raise UsageError(f"{folder} is a run of a language model; `stepsnet generate {folder}` uses it.")
+            raise UsageError(f"{folder} is a run of a language model; predict takes runs on images.")
         weights = folder / (WEIGHTS_EMA if ema else WEIGHTS)
         if not weights.is_file():
-            why = "it was trained with optim.ema=0" if ema else "it is not finished yet"
+            why = "it was trained with optim.ema=0" if ema and not config.optim.ema else "it is not finished yet"
             raise UsageError(f"{folder} has no {weights.name}: {why}.")
         facts = read_class_facts(folder, config) if config.task == "classification" else read_facts(weights)
         self.kind, self.classes = config.task, tuple(facts["classes"])

@@ -285,8 +285,8 @@ class Trainer:
         named = ", ".join(map(str, bad[:32])) + (f" and {len(bad) - 32} more" if len(bad) > 32 else "")
         sentence = f"The {what} of step {self.step + 1} is not finite; the samples are {named}."
         if self.config.nonfinite == "stop":
-            raise RunFailed(f"{sentence} The weights were not updated and nothing was saved "
-                            "(nonfinite=skip leaves such steps out).")
+            raise RunFailed(f"{sentence} The weights were not updated; earlier checkpoints are unchanged. "
+                            f"`stepsnet resume {self.out} nonfinite=skip` continues and leaves such steps out.")
         self.left_out += 1
         if self.left_out > (limit := self.config.nonfinite_limit):
             raise RunFailed(f"{sentence} This is more than the nonfinite_limit={limit} steps that may be left out.")

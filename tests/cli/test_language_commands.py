@@ -195,7 +195,7 @@ def test_a_tokenizer_of_another_size_is_refused(
         (["."], "There is no run in ."),
         (["weights.safetensors", "--context", "-1"], "--context: '-1' is not a whole number from 0"),
         (["weights.safetensors", "--top-p", "2"], "top-p is 2"),
-        (["image.safetensors"], "is not a language model"),
+        (["image.safetensors"], "takes language models of this package only"),
     ],
 )
 def test_usage_errors_are_one_sentence(

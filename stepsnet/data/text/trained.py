@@ -29,7 +29,7 @@ def load_language_run(
         file = place
     model = load_model(file).eval()
     if not isinstance(model, Transformer):
-        raise UsageError(f"{place} holds a {model.family}, which is not a language model.")
+        raise UsageError(f"{place} holds a {model.family}; this command takes language models of this package only.")
     vocabulary = vocabulary_of(place, tokenizer)
     vocabulary.check_fits(model.vocab_size, str(place))
     return model, vocabulary
