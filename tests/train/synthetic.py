@@ -177,6 +177,7 @@ def in_processes(world: int, work: Callable[[], Any], timeout: float = 150) -> l
     results = context.SimpleQueue()
 
     def process(rank: int) -> None:
+        torch.set_num_threads(1)  # the threads of OpenMP do not survive a fork, and waiting for them never ends
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         dist.init_process_group("gloo")  # once for all runs in `work`: a second group at the same port fails

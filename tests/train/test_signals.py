@@ -28,7 +28,11 @@ class Forked:
     """A process that does `work` and exits with code 0; the test sends signals to it."""
 
     def __init__(self, work: Callable[[], object]) -> None:
-        self.process = multiprocessing.get_context("fork").Process(target=work)
+        def alone() -> None:
+            torch.set_num_threads(1)  # the threads of OpenMP do not survive a fork, and waiting for them never ends
+            work()
+
+        self.process = multiprocessing.get_context("fork").Process(target=alone)
         self.process.start()
 
     def signal(self, number: int) -> None:
