@@ -6,6 +6,7 @@ import argparse
 import csv
 import itertools
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -86,6 +87,10 @@ def run(args: argparse.Namespace) -> int:
                 results.append({"file": str(path), "width": image.width, "height": image.height, **found})
                 cards.append((annotate.thumbnail(drawn), path.name, lines))
             bar.advance()
+    if not results:
+        with suppress(OSError):  # it is not empty if it belongs to somebody else
+            out.rmdir()
+        raise UsageError(f"None of the {counted(len(paths), 'file')} is an image that can be read.")
     document = {"run": args.run, "classes": list(predictor.classes), "unreadable": unreadable, "pictures": results}
     (out / "predictions.json").write_text(json.dumps(document, ensure_ascii=False) + "\n", encoding="utf-8")
     lead = f"{counted(len(results), 'image')} by {args.run}, a run of {predictor.kind}"
@@ -97,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         lost = f" ({counted(unreadable, 'image')} could not be read)" if unreadable else ""
         print_text(f"{_print_results(predictor.kind, results, args)} See {out / 'gallery.html'}{lost}.")
-    return 0 if results else 1
+    return 0
 
 
 def _check(args: argparse.Namespace, predictor: Predictor) -> None:

@@ -42,6 +42,7 @@ _ONLY_WITH: dict[str, tuple[str, str]] = {
     "optim.momentum": ("optim.name", "sgd"), "optim.nesterov": ("optim.name", "sgd"),
     "schedule.power": ("schedule.kind", "poly"), "schedule.drops": ("schedule.kind", "steps"),
     "nonfinite_limit": ("nonfinite", "skip"), "compile_backend": ("compile", "true"),
+    "detect.norm": ("detect.heads", "cascade"), "detect.mask_convs": ("detect.masks", "true"),
     "augment.crop_min_scale": ("augment.crop", "resized"), "augment.crop_padding": ("augment.crop", "pad"),
 }  # fmt: skip
 """Keys that have an effect with one value of another key only."""
@@ -316,6 +317,8 @@ def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
 
 def _refuse_without_effect(config: TrainConfig, given: set[str]) -> None:
     """Refuse keys that other keys make meaningless."""
+    if runs.is_stepped(Path(config.model)) and (fixed := given & {"plan", "join", "macro"}):
+        raise UsageError(f"{min(fixed)} has no effect on {config.model}: a stepified model has its own plan and joins.")
     values = flat(to_dict(config))
     for key in given & _ONLY_WITH.keys():
         other, needed = _ONLY_WITH[key]

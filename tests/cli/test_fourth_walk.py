@@ -42,6 +42,34 @@ def test_the_crop_of_validation_acts_on_images_that_already_have_the_size(capsys
 
 
 @pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("detect.norm=group", "detect.norm has no effect with detect.heads=mask_rcnn; it is for detect.heads=cascade"),
+        ("detect.mask_convs=7", "detect.mask_convs has no effect with detect.masks=false"),
+    ],
+)
+def test_a_key_of_other_detectors_is_refused(word: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "object_folder", "data.root=nowhere", word, "detect.masks=false", "--dry-run"]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_stepified_model_takes_no_join(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "stepsnet.json").write_text("{}")
+    assert main(["train", "digits", f"model={tmp_path}", "join=plain", "--dry-run"]) == 2
+    assert "a stepified model has its own plan and joins" in capsys.readouterr().err
+
+
+def test_files_that_are_no_images_leave_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("text")
+    assert main(["predict", "a.txt"]) == 2
+    assert "None of the 1 file is an image that can be read." in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize(
     ("words", "why"),
     [
         (["predict", "missing.jpg"], "There is no image missing.jpg."),
