@@ -56,7 +56,7 @@ def test_images_alone_are_named_by_the_shipped_classifier(tmp_path: Path) -> Non
 
 def test_a_missing_image_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "no_such.png"]) == 2
-    assert "There is no run in no_such.png" in capsys.readouterr().err
+    assert "There is no image no_such.png." in capsys.readouterr().err
 
 
 def test_trained_weights_that_do_not_exist_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
