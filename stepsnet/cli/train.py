@@ -160,11 +160,10 @@ def _in_words(value: Any) -> str:
 
 
 def _print_preview(found: dict[str, Any]) -> None:
-    from stepsnet.train.config import tasks_of
     from stepsnet.train.typed import flat
 
-    model, steps, task, values = found["model"], found["steps"], found["config"]["task"], flat(found["config"])
-    print_text("\n".join(f"{key} = {_in_words(value)}" for key, value in values.items() if task in tasks_of(key)))
+    model, steps, values = found["model"], found["steps"], flat(found["config"])
+    print_text("\n".join(f"{key} = {_in_words(values[key])}" for key in found["used"]))
     print_text(
         f"\nmodel   {model['name']}, plan {model['plan']}: {model['blocks']} blocks, {model['layers']} layers, "
         f"{si(model['params'])} parameters, {si(model['macs'])} MACs per input"

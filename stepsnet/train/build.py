@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stepsnet.cost import Cost, count_params
+from stepsnet.data.unused import unused_keys
 from stepsnet.errors import UsageError, nearest
 from stepsnet.integrations.pretrained import match_weights, options_of
 from stepsnet.models import (
@@ -26,14 +27,14 @@ from stepsnet.models import (
 )  # fmt: skip
 from stepsnet.models.design import has_steps
 from stepsnet.models.files import read_header
-from stepsnet.runs.folder import WEIGHTS, is_stepped
+from stepsnet.runs.folder import WEIGHTS, is_stepped, new_folder
 from stepsnet.surgery.adopted import adopt
 from stepsnet.tasks import TASKS
 from stepsnet.tasks.base import DenseTask, Task
-from stepsnet.train.config import TrainConfig, customise
+from stepsnet.train.config import TrainConfig, customise, tasks_of, why_unused
 from stepsnet.train.distributed import Processes
 from stepsnet.train.loader import BatchKeys
-from stepsnet.train.typed import to_dict
+from stepsnet.train.typed import flat, to_dict
 
 NOT_OF_THE_MODEL = ("model", "plan", "join", "macro", "num_classes", "img_size", "in_chans", "drop_path_rate",
                     "vocab_size", "seq_len", "task", "facts")  # fmt: skip
@@ -44,6 +45,9 @@ def configure(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     """`config` changed by `key=value` words. Without `model=`, `weights=` of a run or file also sets the model."""
     config = customise(config, words)
     given = {word.partition("=")[0] for word in words}
+    for key, why in unused_keys(config.data).items():
+        if key in given:
+            raise UsageError(f"{key} has no effect {why}.")
     if not config.weights or "model" in given or (options := options_of(config.weights)) is None:
         return config
     kept = {key: options[key] for key in ("model", "plan", "join", "macro") if key in options and key not in given}
@@ -179,30 +183,47 @@ def parameter_groups(
     return [{"params": members, "weight_decay": decay, "lr_share": share} for (decay, share), members in groups.items()]
 
 
-def check_steps(config: TrainConfig, model: Model) -> None:
-    """Refuse a join or a direction for a new run of a model without steps, where it has no effect.
+def unused_by(model: Model) -> dict[str, str]:
+    """Keys that a model leaves without an effect, and why."""
+    one_step = f"the plan {model.plan} has one step per stage; give plan= or a model with steps"
+    found = {} if has_steps(model.plan) else {"join": one_step, "macro": one_step}
+    if isinstance(model, DenseModel) and not model.has_batch_norms():
+        name = model.default_cfg["architecture"].rpartition("/")[2]
+        found["backbone.frozen_norm"] = f"{name} has no batch norms; it is for ResNets"
+    return found
 
-    With `weights` both may come from their file, and a difference from it is refused when they are loaded.
+
+def check_new_run(config: TrainConfig, model: Model) -> None:
+    """Refuse values of keys that have no effect on the model of a new run.
+
+    With `weights`, join and macro may come from their file, and a difference from it is refused when they are loaded.
     """
-    if not config.weights and not has_steps(model.plan):
-        for key, usual in (("join", "plain"), ("macro", "steps")):
-            if (value := getattr(config, key)) != usual:
-                raise UsageError(f"{key}={value} has no effect: the plan {model.plan} has one step per stage; give "
-                                 "plan= or a model with steps.")
+    usual = {"backbone.frozen_norm": None} | ({} if config.weights else {"join": "plain", "macro": "steps"})
+    values = flat(to_dict(config))
+    for key, why in unused_by(model).items():
+        if key in usual and values[key] != usual[key]:
+            raise UsageError(f"{key}={str(values[key]).lower()} has no effect: {why}.")
 
 
 def preview(config: TrainConfig) -> dict[str, Any]:
     """What `train` would do: configuration, cost of the model, data and number of steps. Nothing is written."""
+    new_folder(config.out, "")  # refuses one that is in use
     task = task_of(config)
     model = model_of(config, task, "meta")
-    check_steps(config, model)
+    check_new_run(config, model)
     cost = model.cost()
     per_epoch = BatchKeys(len(task.train), config.batch_size, config.seed, Processes()).batches_per_epoch
     steps = {"total": config.total_steps(per_epoch), "per_epoch": per_epoch, "peak_lr": config.peak_lr}
     costs = {"plan": model.plan, "blocks": cost.blocks, "layers": cost.layers, "params": cost.params, "macs": cost.macs}
     named = {"name": config.model, **costs}
     start = {"start": str(model.started)} if model.started else {}
-    return {"config": to_dict(config), "model": named, **start, "data": task.describe(), "steps": steps}
+    unused = unused_by(model).keys() | unused_keys(config.data).keys()
+    used = [
+        key for key in flat(to_dict(config))
+        if config.task in tasks_of(key) and key not in unused and why_unused(config, key) is None
+    ]  # fmt: skip
+    settings = {"config": to_dict(config), "used": used}
+    return {**settings, "model": named, **start, "data": task.describe(), "steps": steps}
 
 
 class DenseModel(Model):
@@ -224,6 +245,11 @@ class DenseModel(Model):
 
     def forward(self, *inputs: Any) -> Any:
         return self.network(*inputs)
+
+    def has_batch_norms(self) -> bool:
+        """Whether the backbone has any."""
+        backbone = self.get_submodule(self._prefix.rstrip("."))
+        return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in backbone.modules())
 
     def forward_features(self, x: Tensor) -> Tensor:
         """The last feature map of the backbone."""

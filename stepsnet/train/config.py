@@ -37,21 +37,23 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-_ONLY_WITH: dict[str, tuple[str, str]] = {
+_ONLY_WITH: dict[str, tuple[str, ...]] = {
     "optim.betas": ("optim.name", "adamw"), "optim.eps": ("optim.name", "adamw"),
     "optim.momentum": ("optim.name", "sgd"), "optim.nesterov": ("optim.name", "sgd"),
     "schedule.power": ("schedule.kind", "poly"), "schedule.drops": ("schedule.kind", "steps"),
+    "schedule.end": ("schedule.kind", "cosine", "poly"),
     "nonfinite_limit": ("nonfinite", "skip"), "compile_backend": ("compile", "true"),
     "detect.norm": ("detect.heads", "cascade"), "detect.mask_convs": ("detect.masks", "true"),
     "augment.crop_min_scale": ("augment.crop", "resized"), "augment.crop_padding": ("augment.crop", "pad"),
 }  # fmt: skip
-"""Keys that have an effect with one value of another key only."""
+"""Keys that have an effect with some values of another key only."""
 
 _ONLY_IF_ON: dict[str, tuple[Callable[[Iterable[float]], bool], tuple[str, ...]]] = {
     "augment.randaugment_std": (all, ("augment.randaugment",)),
     "augment.mix_prob": (any, ("augment.mixup", "augment.cutmix")),
     "augment.mix_switch": (all, ("augment.mixup", "augment.cutmix")),
     "schedule.start": (any, ("schedule.warmup_iters", "schedule.warmup_epochs")),
+    "segment.auxiliary_channels": (all, ("segment.auxiliary_weight",)),
 }
 """Keys that have an effect only if any of, or all of, some other keys are above 0."""
 
@@ -62,6 +64,13 @@ _ONLY_FOR_KINDS: dict[str, tuple[str, ...]] = {
     "data.pattern": ("text",),
 }
 """Keys that only some readers of data use."""
+
+_LENGTHS = (("iters", "epochs", "none"), ("epochs", "iters", "none"),
+            ("schedule.warmup_iters", "schedule.warmup_epochs", "0"),
+            ("schedule.warmup_epochs", "schedule.warmup_iters", "0"))  # fmt: skip
+"""Keys that replace another key, and the value that turns this one off."""
+
+_NOT_FOR_STEPIFIED = ("plan", "join", "macro", "weights", "freeze", "optim.layer_decay")
 
 
 def tasks_of(key: str) -> tuple[str, ...]:
@@ -116,9 +125,9 @@ class ScheduleConfig:
     kind: Literal["cosine", "poly", "steps", "constant"] = "cosine"
     """The shape of the decay after the warm-up."""
     warmup_epochs: float = 0.0
-    """Linear warm-up; the longer of this and `warmup_iters` is used."""
+    """Linear warm-up in passes over the training data; replaces warmup_iters."""
     warmup_iters: int = 0
-    """Linear warm-up in steps."""
+    """Linear warm-up in steps; replaces warmup_epochs."""
     start: float = 0.001
     """Learning rate at the first step of a warm-up, relative to `lr`."""
     end: float = 0.01
@@ -297,7 +306,7 @@ def read_config(folder: Path) -> TrainConfig:
 
 
 def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
-    """`config` changed by `key=value` words. `iters` replaces the `epochs` of the recipe, and `epochs` its `iters`."""
+    """`config` changed by `key=value` words. A length in steps replaces the recipe's in epochs, and vice versa."""
     given = {word.partition("=")[0] for word in words}
     if {"iters", "epochs"} <= given:
         raise UsageError("The length of a run is iters or epochs: give one of the two.")
@@ -306,32 +315,43 @@ def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     for key in given:
         if config.task not in (tasks := tasks_of(key)):
             raise UsageError(f"{key} has no effect on {config.task}; it is for {' and '.join(tasks)}.")
-    if "iters" in given:
-        words = [*words, "epochs=none"]
-    elif "epochs" in given:
-        words = [*words, "iters=none"]
+    for key, other, off in _LENGTHS:
+        if key in given and other not in given:
+            words = [*words, f"{other}={off}"]
     config = override(config, words)
-    _refuse_without_effect(config, given)
+    warmups = {"schedule.warmup_iters", "schedule.warmup_epochs"}
+    if warmups <= given and config.schedule.warmup_iters and config.schedule.warmup_epochs:
+        raise UsageError(f"The length of a warm-up is {' or '.join(sorted(warmups))}: give one of the two.")
+    for key in sorted(given):
+        if (why := why_unused(config, key)) is not None:
+            raise UsageError(f"{key} has no effect {why}.")
+    short, long = config.data.img_size, config.data.max_size
+    if config.task in _DENSE and given & {"data.img_size", "data.max_size"} and long < short:
+        raise UsageError(f"data.max_size={long}, the limit of the long side, is below data.img_size={short}, the short "
+                         "side; it must be at least as large.")
     return config
 
 
-def _refuse_without_effect(config: TrainConfig, given: set[str]) -> None:
-    """Refuse keys that other keys make meaningless."""
-    if runs.is_stepped(Path(config.model)) and (fixed := given & {"plan", "join", "macro"}):
-        raise UsageError(f"{min(fixed)} has no effect on {config.model}: a stepified model has its own plan and joins.")
+def why_unused(config: TrainConfig, key: str) -> str | None:
+    """Why other keys leave `key` without an effect, in words that follow "has no effect"; None if it has one."""
     values = flat(to_dict(config))
-    for key in given & _ONLY_WITH.keys():
-        other, needed = _ONLY_WITH[key]
-        if (own := str(values[other]).lower()) != needed:
-            raise UsageError(f"{key} has no effect with {other}={own}; it is for {other}={needed}.")
-    for key in given & _ONLY_IF_ON.keys():
+    if key in _NOT_FOR_STEPIFIED and runs.is_stepped(Path(config.model)):
+        return f"on {config.model}: a stepified model has its own plan and joins, and takes no {key}"
+    if key in _ONLY_WITH:
+        other, *needed = _ONLY_WITH[key]
+        if (own := str(values[other]).lower()) not in needed:
+            return f"with {other}={own}; it is for {other}={' or '.join(needed)}"
+    if key in _ONLY_IF_ON:
         enough, others = _ONLY_IF_ON[key]
         if not enough(values[other] for other in others):
             joined = (" and " if enough is all else " or ").join(others)
-            raise UsageError(f"{key} has no effect unless {joined} {'are' if len(others) > 1 else 'is'} above 0.")
-    for key in given & _ONLY_FOR_KINDS.keys():
-        if config.data.kind not in (kinds := _ONLY_FOR_KINDS[key]):
-            raise UsageError(f"{key} has no effect with data.kind={config.data.kind}; it is for {', '.join(kinds)}.")
+            return f"unless {joined} {'are' if len(others) > 1 else 'is'} above 0"
+    if key in _ONLY_FOR_KINDS and config.data.kind not in (kinds := _ONLY_FOR_KINDS[key]):
+        return f"with data.kind={config.data.kind}; it is for {', '.join(kinds)}"
+    scale, short_side = config.augment.scale, config.augment.short_side
+    if key == "augment.short_side" and short_side != (0, 0) and scale != (1.0, 1.0):
+        return f"with augment.scale={scale[0]:g},{scale[1]:g}; it is for augment.scale=1,1"
+    return None
 
 
 def customise_resumed(

@@ -20,7 +20,7 @@ from stepsnet.files import explain_full_disk, finite, write_json
 from stepsnet.models import compile_blocks, frozen_modules, save_model
 from stepsnet.runs import folder as runs
 from stepsnet.tasks.base import Batch, Task, TaskWithFiles
-from stepsnet.train.build import check_steps, model_of, optimizer_of, task_of
+from stepsnet.train.build import check_new_run, model_of, optimizer_of, task_of
 from stepsnet.train.callbacks import AnyCallback
 from stepsnet.train.checkpoint import Checkpoints, Weights, latest
 from stepsnet.train.config import MACHINE_KEYS, TrainConfig, customise_resumed, read_config
@@ -65,8 +65,9 @@ def train(config: TrainConfig, callbacks: Sequence[AnyCallback] = (), *, task: T
     data of your own.
     """
     with join_processes(config.parallel, config.device) as processes:
+        processes.decide(lambda: _folder_for(config))  # refuse a folder that is in use before the data are read
         trainer = Trainer(config, callbacks, task=task, processes=processes)
-        check_steps(config, trainer.model)
+        check_new_run(config, trainer.model)
         return trainer.fit()
 
 

@@ -15,11 +15,14 @@ from stepsnet.models import create_model, save_model
 from stepsnet.train.config import customise
 from stepsnet.train.recipes import get_recipe
 from stepsnet.train.trainer import train
+from tests.dense_models import MASK_WORDS, mask_folder
 
 Refused: TypeAlias = Callable[[list[str]], str]
 
 HUGE = str(10**18)
 DRY = ["train", "digits", "model=test_deit", "--dry-run"]
+TEXT = ["train", "language", "data.root=book.txt", "--dry-run"]
+MASKS = ["train", "mask_folder", "model=test_swin", "data.root=masks", *MASK_WORDS, "--dry-run"]
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["model=test_steps_deit", "iters=1", "batch_size=16", "workers=0", f"out={root / 'run'}"]
     train(customise(get_recipe("digits"), words))
     (root / "book.txt").write_text("It was a dark and stormy night.\n" * 50)
+    mask_folder(root / "masks")
     save_model(create_model("test_transformer"), root / "weights.safetensors")
     return root
 
@@ -58,6 +62,13 @@ def refused(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ([*DRY, "schedule.power=2"], "it is for schedule.kind=poly"),
         ([*DRY, "compile_backend=eager"], "compile_backend has no effect with compile=false"),
         ([*DRY, "--track", "wandb"], "--track has no effect with --dry-run"),
+        ([*TEXT, "data.valid=book.txt", "data.valid_fraction=0.2"],
+         "data.valid_fraction has no effect because the validation data are in book.txt"),
+        ([*TEXT, "data.pattern=*.txt"], "data.pattern has no effect because book.txt is one file, not a folder"),
+        ([*MASKS, "data.valid_fraction=0.2"],
+         "data.valid_fraction has no effect because the validation data are in masks/val.txt"),
+        ([*MASKS, "backbone.frozen_norm=true"],
+         "backbone.frozen_norm=true has no effect: test_swin has no batch norms"),
         (["train", "--dry-run"], "--dry-run needs a recipe"),
         (["train", "digits", "--keys", "--dry-run"], "--dry-run has no effect with --keys"),
         (["resume", "run", "--track", "mlflow"], "--track has no effect: run has finished"),
@@ -86,6 +97,18 @@ def refused(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_an_option_without_effect_is_refused(words: list[str], sentence: str, refused: Refused, place: Path) -> None:
     assert sentence in refused(words)
     assert not (place / "new").exists()
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_a_folder_in_use_is_refused_before_the_data_are_read(dry: list[str], refused: Refused) -> None:
+    assert "run holds a finished run" in refused(["train", "image_folder", "data.root=nowhere", "out=run", *dry])
+
+
+def test_a_dry_run_shows_only_keys_that_are_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(DRY) == 0
+    keys = {line.partition(" = ")[0] for line in capsys.readouterr().out.splitlines()}
+    assert {"plan", "optim.betas", "schedule.end", "data.img_size"} <= keys
+    assert not keys & {"join", "macro", "optim.momentum", "schedule.power", "data.valid_fraction", "detect.heads"}
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,25 @@ def test_a_stepified_folder_is_trained_on_images(tmp_path: Path, monkeypatch: py
     assert find_model("run").plan == find_model("stepped").plan
 
 
+def test_a_dry_run_of_a_stepified_folder_shows_no_keys_of_other_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (40, 40)).save("a.png")
+    for name in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        place = Path("images") / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(Path("a.png").read_bytes())
+    assert main(["stepify", "timm:test_vit2", "--plan", "2", "--out", "stepped"]) == 0
+    capsys.readouterr()
+    words = ["data.root=images", "data.img_size=160", "batch_size=2", "--dry-run"]
+    assert main(["train", "image_folder", "model=stepped", *words]) == 0
+    keys = {line.partition(" = ")[0] for line in capsys.readouterr().out.splitlines()}
+    assert keys & {"model", "plan", "join", "macro", "weights", "freeze", "optim.layer_decay", "compile_backend"} == {
+        "model"
+    }
+
+
 def test_a_stepified_folder_is_measured_and_exported(
     llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

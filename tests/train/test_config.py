@@ -12,6 +12,7 @@ import pytest
 from stepsnet.data.config import DataConfig
 from stepsnet.errors import UsageError
 from stepsnet.train.config import TrainConfig, customise, customise_resumed, tasks_of
+from stepsnet.train.recipes import get_recipe
 from stepsnet.train.typed import dotted_keys, from_dict, to_dict
 
 
@@ -89,6 +90,41 @@ def test_iters_replace_epochs_and_both_are_refused(config: TrainConfig) -> None:
     assert (customise(config, ["iters=7"]).iters, customise(config, ["iters=7"]).epochs) == (7, None)
     with pytest.raises(UsageError, match="give one of the two"):
         customise(config, ["iters=7", "epochs=7"])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "sentence"),
+    [
+        ("coco_mask_rcnn", ["schedule.end=0.1"],
+         "schedule.end has no effect with schedule.kind=steps; it is for schedule.kind=cosine or poly."),
+        ("coco_mask_rcnn", ["augment.short_side=480,800", "augment.scale=0.1,2"],
+         "augment.short_side has no effect with augment.scale=0.1,2; it is for augment.scale=1,1."),
+        ("mask_folder", ["segment.auxiliary_channels=8", "segment.auxiliary_weight=0"],
+         "segment.auxiliary_channels has no effect unless segment.auxiliary_weight is above 0."),
+        ("coco_mask_rcnn", ["data.max_size=512"],
+         "data.max_size=512, the limit of the long side, is below data.img_size=800, the short side"),
+        ("mask_folder", ["data.img_size=4096"], "data.max_size=2048, the limit of the long side, is below"),
+        ("digits", ["schedule.warmup_iters=5", "schedule.warmup_epochs=1"], "give one of the two"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)  # fmt: skip
+def test_a_key_that_another_key_turns_off_is_refused(recipe: str, words: list[str], sentence: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        customise(get_recipe(recipe), words)
+
+
+def test_a_range_of_short_sides_can_be_turned_off_for_large_scale_jitter() -> None:
+    changed = customise(get_recipe("coco_cascade_mask_rcnn"), ["augment.scale=0.1,2.0", "augment.short_side=0,0"])
+    assert changed.augment.short_side == (0, 0)
+
+
+def test_a_warm_up_in_steps_replaces_that_of_the_recipe_in_epochs() -> None:
+    schedule = customise(get_recipe("digits"), ["schedule.warmup_iters=5"]).schedule
+    assert (schedule.warmup_iters, schedule.warmup_epochs) == (5, 0)
+    schedule = customise(get_recipe("language"), ["schedule.warmup_epochs=0.5"]).schedule
+    assert (schedule.warmup_iters, schedule.warmup_epochs) == (0, 0.5)
+    schedule = customise(get_recipe("digits"), ["schedule.warmup_iters=5", "schedule.warmup_epochs=0"]).schedule
+    assert (schedule.warmup_iters, schedule.warmup_epochs) == (5, 0)
 
 
 def test_model_args_takes_any_key(config: TrainConfig) -> None:

@@ -101,23 +101,31 @@ def _classes(root: Path, config: DataConfig, some: list[tuple[Path, Path]]) -> t
 
 
 def _pairs(root: Path, config: DataConfig) -> tuple[list[tuple[Path, Path]], list[tuple[Path, Path]]]:
-    for train_part, valid_part in ((a, b) for a in PARTS["train"] for b in PARTS["valid"]):
-        if (root / train_part).is_dir() and (root / valid_part).is_dir():
-            return _paired(root / train_part, "", config, None), _paired(root / valid_part, "", config, None)
-        images = root / (config.images or "images")
-        if (images / train_part).is_dir() and (images / valid_part).is_dir():
-            return _paired(root, train_part, config, None), _paired(root, valid_part, config, None)
-    lists = [
-        next((root / name for name in LISTS[part] if (root / name).is_file()), None) for part in ("train", "valid")
-    ]
-    if lists[0] is not None and lists[1] is not None:
-        train, valid = (_paired(root, "", config, _names(path)) for path in lists if path is not None)
-        return train, valid
+    if (places := mask_places(config)) is not None:
+        train, valid = places
+        if train.is_file():
+            return _paired(root, "", config, _names(train)), _paired(root, "", config, _names(valid))
+        if train.parent == root:
+            return _paired(train, "", config, None), _paired(valid, "", config, None)
+        return _paired(root, train.name, config, None), _paired(root, valid.name, config, None)
     everything = sorted(_paired(root, "", config, None), key=lambda pair: zlib.crc32(os.fsencode(pair[0].name)))
     if len(everything) < 2:
         raise UsageError(f"{root} has {len(everything)} image, but training and validation need one each.")
     count = min(max(round(len(everything) * config.valid_fraction), 1), len(everything) - 1)
     return sorted(everything[count:]), sorted(everything[:count])
+
+
+def mask_places(config: DataConfig) -> tuple[Path, Path] | None:
+    """The folders or lists that separate training from validation; None if there are none."""
+    root = Path(config.root).expanduser()
+    for train_part, valid_part in ((a, b) for a in PARTS["train"] for b in PARTS["valid"]):
+        for folder in (root, root / (config.images or "images")):
+            if (folder / train_part).is_dir() and (folder / valid_part).is_dir():
+                return folder / train_part, folder / valid_part
+    train, valid = (
+        next((root / name for name in LISTS[part] if (root / name).is_file()), None) for part in ("train", "valid")
+    )
+    return None if train is None or valid is None else (train, valid)
 
 
 def _names(path: Path) -> list[str]:

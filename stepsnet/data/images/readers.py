@@ -37,20 +37,25 @@ def load_image_folder(config: DataConfig) -> LabelledImages:
     it has the class folders themselves; then `valid_fraction` of each class is for validation, the same images for
     every seed.
     """
-    root = _folder(config.root, "a folder with one folder of images per class")
-    train_folder = root / "train" if (root / "train").is_dir() else root
+    train_folder, valid_folder = image_folders(config)
     classes = _class_names(train_folder)
     train = _scan(train_folder, classes)
-    if config.valid:
-        valid_folder = _folder(config.valid, "the validation images, one folder per class")
-    else:
-        valid_folder = train_folder if train_folder == root else _valid_folder(root)
     if valid_folder == train_folder:
         train, valid = _split_by_name(train, config.valid_fraction)
     else:
         valid = _scan(valid_folder, classes)
     sources = FileSource(train_folder, train), FileSource(valid_folder, valid)
-    return LabelledImages(str(root), tuple(classes), IMAGENET_MEAN, IMAGENET_STD, *sources)
+    name = str(Path(config.root).expanduser())
+    return LabelledImages(name, tuple(classes), IMAGENET_MEAN, IMAGENET_STD, *sources)
+
+
+def image_folders(config: DataConfig) -> tuple[Path, Path]:
+    """The folders of training and validation; the same one twice if its images are split."""
+    root = _folder(config.root, "a folder with one folder of images per class")
+    train_folder = root / "train" if (root / "train").is_dir() else root
+    if config.valid:
+        return train_folder, _folder(config.valid, "the validation images, one folder per class")
+    return train_folder, train_folder if train_folder == root else _valid_folder(root)
 
 
 def load_tiny_imagenet(config: DataConfig) -> LabelledImages:

@@ -92,11 +92,16 @@ def load_tokens(config: DataConfig) -> Text:
     vocabulary = BpeVocabulary.load(folder / TOKENIZER)
     if vocabulary.identity != manifest.tokenizer_sha256 or len(vocabulary.pieces) != manifest.vocabulary:
         raise UsageError(f"{folder / TOKENIZER} is not the tokenizer of the tokens there; prepare the text again.")
-    train, wanted = open_part(folder, manifest, "train"), config.valid or "valid"
-    if wanted in manifest.parts or config.valid:
-        return Text(str(folder), train, open_part(folder, manifest, wanted), vocabulary)
+    train = open_part(folder, manifest, "train")
+    if (part := valid_part(config, manifest)) is not None:
+        return Text(str(folder), train, open_part(folder, manifest, part), vocabulary)
     cut = len(train) - round(len(train) * config.valid_fraction)
     return Text(str(folder), train.part(0, cut), train.part(cut, len(train)), vocabulary)
+
+
+def valid_part(config: DataConfig, manifest: Manifest) -> str | None:
+    """The part for validation; None if it is split from train."""
+    return config.valid or ("valid" if "valid" in manifest.parts else None)
 
 
 def open_part(folder: Path, manifest: Manifest, name: str) -> TextStore:
