@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack
 
@@ -223,39 +223,18 @@ def _verified(subject: Subject, rows: list[Row], wanted: int, batch: int) -> lis
 
 
 def _twin(subject: Subject, counted: Counted, limit: NDArray[np.float64], blocks: int) -> str:
-    """The widest residual network of `blocks` blocks within the budget, for networks of one stage.
-
-    Where the widths of the search leave out multiples of the unit, some of those between are counted, too: first the
-    two where interpolation puts the limit. Their seconds are interpolated.
-    """
+    """The widest residual network of `blocks` blocks within the budget, for networks of one stage."""
     if len(counted.stages) > 1:
         own = sum(plan.blocks for plan in subject.plain)
         return f"not searched for several stages; the plain {subject.name} has {own} blocks in its plan"
-    costs = dict(counted.stages[0].costs)
+    (stage,) = with_all_multiples(counted, subject).stages
     free = limit - counted.fixed
-
-    def fits(cost: NDArray[np.float64]) -> bool:
-        return bool((blocks * cost <= free).all())
-
-    if not any(map(fits, costs.values())):
-        return f"none: {blocks} blocks of width {min(costs)} exceed the budget"
-    unit = subject.unit(0)
-    while True:
-        fitting = max(width for width, cost in costs.items() if fits(cost))
-        wider = min((width for width in costs if width > fitting), default=fitting)
-        between = range((fitting // unit + 1) * unit, wider, unit)
-        if not between:
-            return f"{fitting}x{blocks}"
-        likely = max((width for width in between if fits(_between(costs, width))), default=between[0])
-        tried = [width for width in (likely, likely + unit) if width in between]
-        for width, cost in count(subject, tried).stages[0].costs.items():
-            costs[width] = np.array([*cost[:2], _between(costs, width)[2]])
-
-
-def _between(costs: Mapping[int, NDArray[np.float64]], width: int) -> NDArray[np.float64]:
-    """The costs of a block of `width`, interpolated between the widths that are known."""
-    known = sorted(costs)
-    return np.array([np.interp(width, known, [costs[each][index] for each in known]) for index in range(3)])
+    fitting = [width for width, cost in stage.costs.items() if (blocks * cost <= free).all()]
+    return (
+        f"{max(fitting)}x{blocks}"
+        if fitting
+        else f"none: {blocks} blocks of width {min(stage.costs)} exceed the budget"
+    )
 
 
 def _why_not_deeper(counted: Counted, limit: NDArray[np.float64], deepest: Candidate) -> str:

@@ -43,7 +43,7 @@ FIRST_LOOK = 24
 """Partial plans for each number of blocks in the first pass, whose results are the bounds of the second one."""
 
 RESOURCES = ("params", "macs", "seconds")
-MACS = RESOURCES.index("macs")
+MACS, SECONDS = RESOURCES.index("macs"), RESOURCES.index("seconds")
 PRICES = np.array(
     [[0.0, price, 0.0] for price in (-6.0, -4.0, -2.0, 0.0, 1.0, 2.0, 4.0, 8.0)]
     + [[price, used, 0.0] for price in (1.0, 4.0) for used in (-4.0, 0.0)]

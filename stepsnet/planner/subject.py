@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from stepsnet.macro import Stack, StepPlan
 from stepsnet.models import Model, create_model, get_variant
 from stepsnet.models.design import format_plans
-from stepsnet.planner.search import StageCosts
+from stepsnet.planner.search import SECONDS, StageCosts
 
 STEPPED_STAGES = 2
 """How many of the last stages of a hierarchical network take steps: in the first ones they have little effect (Table
@@ -98,13 +98,8 @@ class Counted:
     fixed: NDArray[np.float64]
 
 
-def probe_plan(subject: Subject, only: Sequence[int] = ()) -> tuple[str, list[tuple[int, int]]]:
-    """A plan with one block of every width in each stage, and the (stage, width) of its blocks in order.
-
-    `only`: of these widths instead, narrower than the stage, in a network of one stage.
-    """
-    if only:
-        return format_plans([StepPlan((*only, subject.plain[0].width), (*[1] * len(only), 0))]), [(0, w) for w in only]
+def probe_plan(subject: Subject) -> tuple[str, list[tuple[int, int]]]:
+    """A plan with one block of every width in each stage, and the (stage, width) of its blocks in order."""
     plans, places = [], []
     for number, plain in enumerate(subject.plain):
         widths = tuple(subject.widths(number)) if number in stepped_stages(subject) else (plain.width,)
@@ -118,12 +113,9 @@ def stepped_stages(subject: Subject) -> range:
     return range(max(0, count - STEPPED_STAGES), count)
 
 
-def count(subject: Subject, only: Sequence[int] = ()) -> Counted:
-    """Parameters and MACs of one block of every width, counted on the meta device in one pass. Seconds are 0.
-
-    `only`: see probe_plan.
-    """
-    plan, places = probe_plan(subject, only)
+def count(subject: Subject) -> Counted:
+    """Parameters and MACs of one block of every width, counted on the meta device in one pass. Seconds are 0."""
+    plan, places = probe_plan(subject)
     probe = subject.build(plan, "meta")
     blocks = subject.blocks(probe)
     assert len(blocks) == len(places), f"{subject.name}: {len(blocks)} blocks for {len(places)} places"
@@ -146,27 +138,30 @@ def count(subject: Subject, only: Sequence[int] = ()) -> Counted:
 
 
 def with_all_multiples(counted: Counted, subject: Subject) -> Counted:
-    """The widths between the counted ones too, wherever the costs of a block are exactly a quadratic of its width."""
+    """The multiples of the unit between the counted widths too, if the costs of a block are exactly a quadratic of its
+    width. Seconds, if they were measured, are interpolated.
+    """
     stages = []
     for number, stage in enumerate(counted.stages):
-        costs, known = stage.costs, sorted(stage.costs)
-        if len(known) > 3 and all(np.array_equal(_quadratic(costs, width), costs[width]) for width in known):
-            between = range(known[0], known[-1], subject.unit(number))
-            costs = {width: _quadratic(costs, width) for width in (*between, known[-1])}
-        stages.append(replace(stage, costs=costs))
+        known = sorted(stage.costs)
+        every = [*range(known[0], known[-1], subject.unit(number)), known[-1]]
+        costs = _quadratic(stage.costs, every) if len(known) > 3 else {}
+        exact = costs.keys() >= set(known) and all(np.array_equal(costs[width], stage.costs[width]) for width in known)
+        stages.append(replace(stage, costs=costs) if exact else stage)
     return replace(counted, stages=tuple(stages))
 
 
-def _quadratic(costs: Mapping[int, NDArray[np.float64]], width: int) -> NDArray[np.float64]:
-    """The costs at `width` on the parabola through the smallest, the middle and the largest width."""
+def _quadratic(costs: Mapping[int, NDArray[np.float64]], widths: Sequence[int]) -> dict[int, NDArray[np.float64]]:
+    """Costs at `widths`: counts on the parabola through the smallest, the middle and the largest known width."""
     known = sorted(costs)
-    first, middle, last = known[0], known[len(known) // 2], known[-1]
-    shares = [
-        (width - b) * (width - c) / ((a - b) * (a - c))
-        for a, b, c in ((first, middle, last), (middle, first, last), (last, first, middle))
-    ]
-    parts = (share * costs[a] for share, a in zip(shares, (first, middle, last), strict=True))
-    return np.rint(sum(parts, np.zeros(3)))
+    points = [known[0], known[len(known) // 2], known[-1]]
+    found = {}
+    for width in widths:
+        shares = [np.prod([(width - other) / (own - other) for other in points if other != own]) for own in points]
+        counts = sum(share * costs[own][:SECONDS] for share, own in zip(shares, points, strict=True))
+        seconds = np.interp(width, known, [costs[own][SECONDS] for own in known])
+        found[width] = np.array([*np.rint(counts), seconds])
+    return found
 
 
 def _count_into(macs: list[int], index: int, block: nn.Module, counter: FlopCounterMode) -> Sequence[Any]:
