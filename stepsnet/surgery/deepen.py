@@ -200,8 +200,7 @@ def _chosen_stage(host: Host, number: int) -> str:
     if len(host.stages) == 1:
         return ""
     kind = "step" if host.library == "stepsnet" else "stage"
-    example = ";" * number + f"{host.stages[number].width}x2" + ";" * (len(host.stages) - 1 - number)
-    return f" of {kind} {number + 1}; to choose the {kind}, write one part for each, as '{example}'"
+    return f" of {kind} {number + 1}; to choose the {kind}, write one part for each, as '{host.new_blocks(number)}'"
 
 
 def _place(widths: list[int], depth: int, at: At) -> _Order:

@@ -114,6 +114,10 @@ class Host:
     def unit(self, stage: int) -> int:  # noqa: ARG002
         return self._unit
 
+    def new_blocks(self, stage: int) -> str:
+        """How to tell `deepen` to add two blocks to this stage, such as ";256x2;"."""
+        return ";" * stage + f"{self.stages[stage].width}x2" + ";" * (len(self.stages) - 1 - stage)
+
     def check_width(self, width: int, stage: int) -> None:
         """Raise a UsageError for a width at which no block can be made."""
 
