@@ -126,7 +126,7 @@ def exporting(subject: Subject) -> str | None:
 
 
 def saving(subject: Subject) -> str | None:
-    """Saved and loaded, the outputs are equal within 1e-5."""
+    """Saved and loaded, the weights are equal, and the outputs within 1e-5."""
     if not hasattr(subject.model, RECORD):
         return DOES_NOT_APPLY
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
@@ -134,6 +134,8 @@ def saving(subject: Subject) -> str | None:
         again = load(folder).eval()
         other = again.get_submodule(subject.host.prefix.removesuffix(".")) if subject.host.prefix else again
         found, expected = output_of(other(*subject.inputs)), output_of(subject.runs(*subject.inputs))
+        own = subject.model.state_dict()
+        assert all(torch.equal(tensor, own[name]) for name, tensor in again.state_dict().items())
         assert torch.allclose(found, expected, atol=1e-5)  # mapped weights are aligned differently
     return None
 

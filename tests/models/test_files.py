@@ -236,8 +236,8 @@ def test_the_folder_of_a_run_means_its_final_weights(tmp_path: Path) -> None:
     model = create_model("test_deit").eval()
     save_model(model, tmp_path / "weights.safetensors")
     x = example(model)
-    assert torch.allclose(load_model(tmp_path).eval()(x), model(x), atol=1e-5)
-    assert torch.allclose(create_model("test_deit", checkpoint_path=tmp_path).eval()(x), model(x), atol=1e-5)
+    check_same(load_model(tmp_path).eval(), model, x)
+    check_same(create_model("test_deit", checkpoint_path=tmp_path).eval(), model, x)
 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stepsnet.models import Model, VisionModel, create_model, list_models
 from stepsnet.models.language import Transformer
@@ -59,9 +60,13 @@ def shake(model: AnyModel) -> AnyModel:
     return model
 
 
-def check_same(loaded: Model, model: Model, x: Tensor) -> None:
-    """Weights are bit-equal; outputs differ by at most 1e-5, since mapped weights are aligned differently."""
+def check_same(loaded: nn.Module, model: nn.Module, x: Tensor | Callable[[Any], Tensor]) -> None:
+    """Weights are bit-equal; outputs differ by at most 1e-5, since mapped weights are aligned differently.
+
+    `x` is an input, or a function that runs a model.
+    """
+    run = x if callable(x) else lambda network: network(x)
     own = model.state_dict()
     assert loaded.state_dict().keys() == own.keys()
     assert all(torch.equal(tensor, own[name]) for name, tensor in loaded.state_dict().items())
-    torch.testing.assert_close(loaded(x), model(x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(run(loaded), run(model), rtol=1e-5, atol=1e-5)

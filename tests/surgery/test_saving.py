@@ -17,6 +17,7 @@ import transformers
 from stepsnet import UsageError, deepen, stepify, surgery_report, undeepen
 from stepsnet.surgery import load, save, support
 from stepsnet.surgery.stepify import find_host
+from tests.models.tiny import check_same
 from tests.surgery import tiny
 
 TIMM = ["vit_small_patch16_224", "swin_tiny_patch4_window7_224", "resnet50"]
@@ -57,7 +58,7 @@ def test_timm_models_come_back(name: str, change: str, tmp_path: Path) -> None:
     model = changed(support.make_timm(name).eval(), change, options=support.TIMM[name])
     save(model, tmp_path)
     again = load(tmp_path)
-    assert torch.allclose(outputs(again), outputs(model), atol=1e-5)
+    check_same(again, model, outputs)
     assert surgery_report(again).plan_after == surgery_report(model).plan_after
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.safetensors", "stepsnet.json"]
 
@@ -68,10 +69,10 @@ def test_transformers_models_come_back(name: str, change: str, tmp_path: Path) -
     model = changed(support.make_transformers(name).eval(), change)
     model.save_pretrained(tmp_path)
     again = load(tmp_path)
-    assert torch.allclose(outputs(again), outputs(model), atol=1e-5)
+    check_same(again, model, outputs)
     assert surgery_report(again).plan_after == surgery_report(model).plan_after
     again.save_pretrained(tmp_path / "again")
-    assert torch.allclose(outputs(load(tmp_path / "again")), outputs(model), atol=1e-5)
+    check_same(load(tmp_path / "again"), model, outputs)
 
 
 def test_auto_classes_load_the_folder_when_its_code_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,9 +82,9 @@ def test_auto_classes_load_the_folder_when_its_code_is_trusted(tmp_path: Path, m
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert config["auto_map"] == {"AutoModelForCausalLM": "modeling_stepsnet.LlamaForCausalLM"}
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model", trust_remote_code=True)
-    assert torch.allclose(outputs(again), outputs(model), atol=1e-5)
+    check_same(again, model, outputs)
     again.save_pretrained(tmp_path / "again")
-    assert torch.allclose(outputs(load(tmp_path / "again")), outputs(model), atol=1e-5)
+    check_same(load(tmp_path / "again"), model, outputs)
 
 
 def test_a_stepified_class_takes_the_options_of_the_plain_one(tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ def test_an_undeepened_model_is_a_plain_one_again(tmp_path: Path) -> None:
     undeepen(model).save_pretrained(tmp_path)
     plain = transformers.LlamaForCausalLM.from_pretrained(tmp_path)
     assert type(model) is transformers.LlamaForCausalLM
-    assert torch.allclose(outputs(plain.eval()), outputs(model), atol=1e-5)
+    check_same(plain.eval(), model, outputs)
 
 
 def test_a_changed_model_survives_deepcopy_and_pickle() -> None:
@@ -118,7 +119,7 @@ def test_a_changed_model_survives_deepcopy_and_pickle() -> None:
     torch.save(model, file)
     file.seek(0)
     for other in (copy.deepcopy(model), torch.load(file, weights_only=False)):
-        assert torch.allclose(outputs(other), outputs(model), atol=1e-5)
+        assert torch.equal(outputs(other), outputs(model))
         assert len(undeepen(other).model.layers) == 4
 
 

@@ -19,6 +19,7 @@ from stepsnet.macro import Stack, StepPlan
 from stepsnet.surgery import Host, load, save
 from stepsnet.surgery.stepify import find_host
 from stepsnet.surgery.support import TIMM, make_timm, make_transformers, two_steps
+from tests.models.tiny import check_same
 from tests.surgery import tiny
 
 
@@ -232,7 +233,7 @@ def test_with_as_many_heads_in_every_block_llamas_keys_and_values_have_one_shape
     assert {layer.keys.shape for layer in found.past_key_values.layers} == {(2, 4, 6, 8)}
     assert surgery_report(model).heads == {40: 8, 64: 8}
     model.save_pretrained(tmp_path)
-    assert torch.allclose(load(tmp_path).eval()(x).logits, found.logits, atol=1e-5)
+    check_same(load(tmp_path).eval(), model, lambda network: network(x).logits)
 
 
 @pytest.mark.parametrize("make", [lambda: tiny.vit(embed_dim=96, num_heads=6, depth=8), lambda: tiny.gpt2(n_head=6)])
@@ -306,7 +307,7 @@ def test_heads_that_need_more_than_an_example_are_left_out_of_the_trial(
     model = stepify(getattr(transformers, head)(config), "32x4, 64x2").eval()
     save(model, tmp_path)
     tokens = tiny.tokens() if kind == "gpt2" else tiny.tokens(batch=6).reshape(2, 3, 6)
-    assert torch.allclose(load(tmp_path).eval()(tokens).logits, model(tokens).logits, atol=1e-5)
+    check_same(load(tmp_path).eval(), model, lambda network: network(tokens).logits)
 
 
 def test_llama_at_equal_cost() -> None:
