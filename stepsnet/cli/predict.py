@@ -6,7 +6,6 @@ import argparse
 import csv
 import itertools
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -88,8 +87,7 @@ def run(args: argparse.Namespace) -> int:
                 cards.append((annotate.thumbnail(drawn), path.name, lines))
             bar.advance()
     if not results:
-        with suppress(OSError):  # it is not empty if it belongs to somebody else
-            out.rmdir()
+        out.rmdir()
         raise UsageError(f"None of the {counted(len(paths), 'file')} is an image that can be read.")
     document = {"run": args.run, "classes": list(predictor.classes), "unreadable": unreadable, "pictures": results}
     (out / "predictions.json").write_text(json.dumps(document, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -344,8 +344,8 @@ def why_unused(config: TrainConfig, key: str) -> str | None:
     if key in _ONLY_IF_ON:
         enough, others = _ONLY_IF_ON[key]
         if not enough(values[other] for other in others):
-            joined = (" and " if enough is all else " or ").join(others)
-            return f"unless {joined} {'are' if len(others) > 1 else 'is'} above 0"
+            both = enough is all and len(others) > 1
+            return f"unless {(' and ' if both else ' or ').join(others)} {'are' if both else 'is'} above 0"
     if key in _ONLY_FOR_KINDS and config.data.kind not in (kinds := _ONLY_FOR_KINDS[key]):
         return f"with data.kind={config.data.kind}; it is for {', '.join(kinds)}"
     scale, short_side = config.augment.scale, config.augment.short_side

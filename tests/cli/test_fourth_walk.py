@@ -15,7 +15,7 @@ from stepsnet.cli.main import main
         ("data.valid=imgs", "data.valid has no effect with data.kind=digits"),
         ("data.valid_fraction=0.5", "data.valid_fraction has no effect with data.kind=digits"),
         ("data.strict=true", "data.strict has no effect with data.kind=digits"),
-        ("augment.mix_prob=0.5", "unless augment.mixup or augment.cutmix are above 0"),
+        ("augment.mix_prob=0.5", "unless augment.mixup or augment.cutmix is above 0"),
         ("augment.mix_switch=0.5", "unless augment.mixup and augment.cutmix are above 0"),
         ("augment.randaugment_std=1", "unless augment.randaugment is above 0"),
         ("augment.crop_padding=2", "it is for augment.crop=pad"),
