@@ -191,7 +191,6 @@ def test_a_folder_that_is_not_a_run_is_not_changed(at_home: Path, capsys: pytest
     assert [path.name for path in Path("mine").iterdir()] == ["precious.txt"]
 
 
-@pytest.mark.timeout(400)  # starts three interpreters with torch
 def test_two_processes_from_the_command_line(at_home: Path) -> None:
     """`torchrun -m stepsnet train … parallel=fsdp`: one folder, one output, whole weights."""
     words = [

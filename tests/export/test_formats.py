@@ -69,11 +69,10 @@ def test_torch_export_runs_any_batch(name: str, tmp_path: Path) -> None:
     check(model, load_torch_export(path), *check_shapes((2, *model.input_size), traced.axes))
 
 
-@pytest.mark.skipif(
-    os.environ.get("ONEDNN_MAX_CPU_ISA") == "SSE41", reason="with this limit OpenVINO returns nothing for a DeiT"
-)
 @pytest.mark.parametrize("name", ["test_steps_deit", "test_resnet"])
 def test_openvino_runs_any_batch(name: str, tmp_path: Path) -> None:
+    if name == "test_steps_deit" and os.environ.get("ONEDNN_MAX_CPU_ISA") == "SSE41":
+        pytest.skip("with this limit OpenVINO returns nothing for a DeiT")
     model, _ = case(name)
     path = to_openvino(model, tmp_path / "model.xml")
     check(model, openvino_callable(path, 1), (1, 3, 32, 32), (3, 3, 32, 32))

@@ -185,7 +185,6 @@ def test_when_one_process_ends_all_end(
     assert "rank 0 of 2 failed: " in said
 
 
-@pytest.mark.timeout(400)  # four starts of an interpreter with torch, seconds each unless others use the machine too
 def test_torchrun_names_the_rank_and_resumes_by_itself(tmp_path: Path) -> None:
     """Rank 1 is killed once and torchrun restarts both. The result equals that of an uninterrupted run."""
     found = torchrun(tmp_path / "killed", "kill", restarts=1)
@@ -202,7 +201,6 @@ def test_torchrun_names_the_rank_and_resumes_by_itself(tmp_path: Path) -> None:
     assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "uninterrupted")
 
 
-@pytest.mark.timeout(400)
 def test_torchrun_ends_all_when_one_raises(tmp_path: Path) -> None:
     found = torchrun(tmp_path / "broken", "raise", restarts=0)
     assert found.returncode != 0
