@@ -32,9 +32,9 @@ Another column is the throughput as a share of this machine's peak in matrix pro
   stepsnet bench depth --table 5b --out bench/table5b
 
 A model is a name of `stepsnet models`, a run's folder, a saved file or a folder of `stepsnet stepify`; for `depth`, a
-name. Rivals: timm (the same network with the same
-weights), baseline (the plain network that belongs to a Steps model), eager (the same model in fp32, not compiled),
-onnxruntime and openvino (the same model, exported). Quartiles are narrowest on a machine that is otherwise idle."""
+name. Rivals: timm (the same network with the same weights), baseline (the plain network that belongs to a Steps
+model), eager (the same model in fp32, not compiled), onnxruntime and openvino (the same model, exported). Quartiles
+are narrowest on a machine that is otherwise idle."""
 
 FEWEST_ROUNDS = 7
 MODES = ("inference", "training")

@@ -28,9 +28,9 @@ than 1e-4 (relative to the largest output if that is above 1) is deleted, and th
 
 The batch size may always vary. --dynamic lets the image size (Swin and ResNet) or the text length (language models)
 vary too, within a range that is printed and stored in the file. DeiT learns positions for one size, so --dynamic is
-refused for it; --image-size chooses that size. The file also holds the model's name, plan, classes and
-version, and the normalisation of its images.
-Detectors, segmenters and the key-value cache of `stepsnet generate` are not exported."""
+refused for it; --image-size chooses that size. The file also holds the model's name, plan, classes and version, and
+the normalisation of its images. Detectors, segmenters and the key-value cache of `stepsnet generate` are not
+exported."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

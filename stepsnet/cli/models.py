@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 SUMMARY = "list the models with their blocks, layers, parameters and MACs"
 DESCRIPTION = """\
 Lists every registered model with its blocks, layers, parameters, multiply-accumulates (one input of its own size) and
-plan. The column "blocks" counts all residual blocks. In a ResNet this includes those that change the
-width, which are not part of its plan.
+plan. The column "blocks" counts all residual blocks. In a ResNet this includes those that change the width, which are
+not part of its plan.
 
   stepsnet models                  all models
   stepsnet models 'steps_swin*'    names that match a shell pattern

@@ -12,9 +12,9 @@ from stepsnet.units import si
 SUMMARY = "find the plan of a model for a budget of parameters, MACs or latency"
 DESCRIPTION = """\
 Finds how wide and how deep the steps of a model should be. --params and --macs are hard limits. --latency limits the
-predicted latency; the measured one may differ. The default budgets are 1.05 times the
-model's own parameters and 1.03 times its MACs, also with --latency. A budget that you do not set keeps its default, so
-set both to get a larger model. The main option is the number of blocks; the default is twice the plain network's.
+predicted latency; the measured one may differ. The default budgets are 1.05 times the model's own parameters and 1.03
+times its MACs, also with --latency. A budget that you do not set keeps its default, so set both to get a larger model.
+The main option is the number of blocks; the default is twice the plain network's.
 
   stepsnet plan deit_small                                       twice as deep at the same cost
   stepsnet plan deit_small --blocks max                          as deep as the budget allows

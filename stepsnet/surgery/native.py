@@ -48,7 +48,8 @@ class NativeHost(Host):
         own = self.stages[stage].width
         if width != own:
             widths = ", ".join(str(each.width) for each in self.stages)
-            how = f"'{self.new_blocks(stage)}' adds two blocks to step {stage + 1}, of width {own}; ';' separates the steps"
+            blocks = self.new_blocks(stage)
+            how = f"'{blocks}' adds two blocks to step {stage + 1}, of width {own}; ';' separates the steps"
             raise UsageError(f"a new block must have the width of its step ({widths}), not {width}: {how}")
 
     def make_block(self, width: int, index: int, stage: int = 0) -> nn.Module:

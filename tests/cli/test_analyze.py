@@ -103,9 +103,7 @@ def test_every_subject_can_be_drawn(
         (["gamma", "test_deit", "--plot", "nowhere/map.svg"], "there is no folder nowhere"),
     ],
 )
-def test_usage_errors_are_one_sentence(
-    capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
-) -> None:
+def test_usage_errors_are_one_sentence(capsys: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:
     assert main(["analyze", *words]) == 2
     said = capsys.readouterr()
     assert sentence in said.err
@@ -135,3 +133,9 @@ def test_a_run_below_home_is_found(
 ) -> None:
     monkeypatch.setenv("HOME", str(trained.parent))
     assert str(trained) in asked(capsys, what, f"~/{trained.name}")["measured_on"]
+
+
+def test_a_chart_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["analyze", "gamma", "test_deit", "--plot", "gamma.svg"]) == 0
+    assert capsys.readouterr().out.endswith("\nChart: gamma.svg\n")

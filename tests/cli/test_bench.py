@@ -221,3 +221,8 @@ def test_bf16_on_a_cpu_without_its_instructions_becomes_fp32(
     said = capsys.readouterr()
     assert "This CPU has no bf16 instructions (avx512_bf16, amx_bf16): computing in fp32." in said.err
     assert [case["dtype"] for case in json.loads(said.out)["cases"]] == ["fp32"]
+
+
+def test_two_points_have_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "depth", "test_deit", "--depths", "2", "4", "--widths", *QUICK]) == 0
+    assert "±" not in capsys.readouterr().out

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import stepsnet
 from stepsnet.analysis.doctor.rules import Context, Finding
@@ -274,3 +275,10 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_examination(
 def test_strict_passes_the_healthy(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "test_deit", "--strict"]) == 0
     capsys.readouterr()
+
+
+def test_doctor_says_that_it_shows_a_part_of_the_blocks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    stepsnet.save_model(stepsnet.create_model("test_deit", plan="32x20"), tmp_path / "deep.safetensors")
+    assert main(["doctor", str(tmp_path / "deep.safetensors")]) == 0
+    assert "16 of 20 blocks, evenly spread; --html and --json have all." in capsys.readouterr().out

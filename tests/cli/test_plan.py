@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from stepsnet.cli.main import main
+from stepsnet.planner import PlanResult
+from stepsnet.planner.planning import Row
 from tests.surgery import tiny
 
 
@@ -54,3 +56,13 @@ def test_wrong_input_is_one_sentence(words: list[str], sentence: str, capsys: py
     err = capsys.readouterr().err.strip()
     assert sentence in err
     assert "\n" not in err
+
+
+def test_a_plan_that_is_slower_than_its_budget_is_called_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = Row("16x4, 32x4", 8, 100, 1000, seconds=0.009, measured=0.0125)
+    found = PlanResult("test_deit", chosen.plan, chosen, chosen, (chosen,), "24x8", {"seconds": 0.01}, 1, 8, 10, "none")
+    monkeypatch.setattr("stepsnet.surgery.planning.plan", lambda *_, **__: found)
+    assert main(["plan", "test_deit", "--latency", "10ms"]) == 0
+    assert "It was measured at 12.50 ms, more than the budget of 10 ms" in capsys.readouterr().out

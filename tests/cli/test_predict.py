@@ -234,3 +234,17 @@ def test_masks_tint_and_boxes_frame_the_image() -> None:
     assert tuple(drawn[30, 30]) != (255, 255, 255)
     assert tuple(drawn[55, 55]) == (255, 255, 255)
     assert np.asarray(image).min() == 255  # the original stays as it was
+
+
+def test_predictions_are_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save("black.png")
+    assert main(["predict", "black.png"]) == 0
+    first = Path("predictions/predictions.json").stat().st_mtime_ns
+    assert main(["predict", "black.png"]) == 0
+    assert "See predictions-2/gallery.html." in capsys.readouterr().out
+    assert main(["predict", "black.png", "--out", "predictions"]) == 2
+    assert "predictions is not an empty folder; give another --out." in capsys.readouterr().err
+    assert Path("predictions/predictions.json").stat().st_mtime_ns == first

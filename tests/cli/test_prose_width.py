@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepsnet.cli.console import fit, say
+from stepsnet.cli.console import fit, print_text, say
 from stepsnet.cli.help import fit_help
 from stepsnet.cli.main import COMMANDS, load, main, parser_of
 from stepsnet.report.table import cell_width
@@ -103,3 +103,17 @@ def test_an_example_that_is_too_long_is_still_one_command(spaces: str) -> None:
 def test_wide_help_has_the_words_of_the_description(name: str) -> None:
     description = load(name).DESCRIPTION
     assert fit_help(description, 120).split() == description.split()
+
+
+def test_the_title_of_a_table_fits_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["reproduce", "table8"]) == 0
+    assert max(map(cell_width, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_a_paragraph_keeps_its_indent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "12")
+    print_text("  one two three four")
+    assert capsys.readouterr().out == "  one two\n  three four\n"

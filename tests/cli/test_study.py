@@ -98,3 +98,8 @@ def test_as_many_cells_at_a_time_as_cores_may_be_used(
     monkeypatch.setattr("os.sched_getaffinity", lambda _process: {3, 5, 8}, raising=False)
     assert main(["study", "reverse", "--out", str(tmp_path)]) == 0
     assert "0 of 9 cells to run, 3 at a time" in capsys.readouterr().err
+
+
+def test_hours_of_a_study_are_written_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "fixed_flops", "--size", "paper", "--dry-run"]) == 0
+    assert "e+0" not in capsys.readouterr().out

@@ -218,3 +218,11 @@ def test_two_processes_from_the_command_line(at_home: Path) -> None:
     assert json.loads(found.stdout)["finished"] is True
     assert sorted(path.name for path in Path("runs").iterdir()) == ["digits-test_deit-1"]
     assert main(["eval", "runs/digits-test_deit-1"]) == 0
+
+
+def test_a_dry_run_shows_values_as_the_command_line_takes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "digits", "model=test_deit", "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [
+        line for line in ("compile = false", "optim.betas = 0.9,0.999", "data.root = empty") if line not in lines
+    ] == []

@@ -11,6 +11,7 @@ from PIL import Image
 
 from stepsnet.data.config import AugmentConfig, DataConfig, deit_augment
 from stepsnet.data.images.datasets import ArraySource, FileSource, FullTransform, ShiftFlip, make_transform
+from stepsnet.data.images.readers import load_images
 
 PHOTO: NDArray[np.uint8] = np.random.default_rng(0).integers(1, 256, (12, 12, 3), dtype=np.uint8)
 SOURCE = ArraySource(PHOTO[None], np.zeros(1, dtype=np.int64))
@@ -136,3 +137,10 @@ def test_randaugment_varies_its_magnitude_and_skips_half_of_the_operations(monke
     assert 885 < magnitudes.mean() < 915  # of 1000, which means 10
     assert 40 < magnitudes.std() < 60
     assert magnitudes.max() <= 1000
+
+
+def test_the_crop_of_validation_acts_on_images_that_already_have_the_size() -> None:
+    whole, centre = (DataConfig(kind="digits", img_size=32, crop_pct=share) for share in (1.0, 0.5))
+    images = load_images(whole)
+    found = [make_transform(images.valid, None, data, images.mean, images.std) for data in (whole, centre)]
+    assert type(found[0]) is not type(found[1])
