@@ -89,8 +89,8 @@ def _run(place: StudyFiles, args: argparse.Namespace) -> int:
     roots = dict(_pair(word) for word in args.data)
     cells = left(place, only)
     if not cells and not any(fnmatch(cell.id, only) for cell in place.chosen().cells(collect(place).found)):
-        what = f"{place.study.name} {place.size}"
-        raise UsageError(f"No cell of {what} matches --only {only!r}; --dry-run lists arms, and ARM-s0 is a cell.")
+        names = "a cell is named by its arm and its seed, as ARM-s0; --dry-run lists the arms"
+        raise UsageError(f"No cell of {place.study.name}, {place.size}, matches --only {only!r}: {names}.")
     total = place.chosen().count()
     say(f"{place.study.name}, {place.size}: {len(cells)} of {total} cells to run, {workers} at a time.")
     with progress(place.study.name, steps_left(place, cells), "steps") as bar:

@@ -88,13 +88,13 @@ def new_folder(out: str, stem: str) -> Path:
         return next(folder for folder in numbered if not folder.exists())
     folder = Path(out)
     if is_finished(folder):
-        raise UsageError(f"{folder} holds a finished run, which is not overwritten: give another out. "
+        raise UsageError(f"{folder} holds a finished run, which is not overwritten: give another folder, out=FOLDER. "
                          f"`stepsnet eval {folder}` evaluates it.")
     if is_run(folder):
         raise UsageError(f"{folder} holds an unfinished run, which is not overwritten; "
                          f"`stepsnet resume {folder}` continues it.")
     if folder.exists() and (not folder.is_dir() or any(not e.name.startswith(TEMPORARY) for e in folder.iterdir())):
-        raise UsageError(f"{folder} is not an empty folder and not a run; give another out.")
+        raise UsageError(f"{folder} is not an empty folder and not a run; give another folder, out=FOLDER.")
     return folder
 
 

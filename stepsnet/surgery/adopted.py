@@ -25,6 +25,9 @@ from stepsnet.surgery.hosts import first_line, run_on_meta
 from stepsnet.surgery.report import surgery_report
 from stepsnet.surgery.saving import auto_classes, load, make_network, source_of
 
+LEAST_USED = 0.9
+"""The data must have at least this share of a model's tokens. The rest is padding and reserved tokens."""
+
 
 def adopt(
     folder: str | Path,
@@ -218,5 +221,8 @@ def _check_text(network: Any, folder: str | Path, vocabulary: int, length: int) 
     own, longest = network.config.vocab_size, getattr(network.config, "max_position_embeddings", None)
     if vocabulary > own:
         raise UsageError(f"the model in {folder} has {own} tokens, the data {vocabulary}; use a tokenizer that fits")
+    if 0 < vocabulary < LEAST_USED * own:
+        how = "encode the text with the model's tokenizer: `stepsnet prepare-text FILES --tokenizer FILE`"
+        raise UsageError(f"the model in {folder} has {own} tokens, but the data only {vocabulary}; {how}")
     if longest is not None and length > longest:
         raise UsageError(f"the model in {folder} takes at most {longest} tokens, not {length}; give data.seq_len")

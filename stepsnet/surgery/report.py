@@ -44,7 +44,7 @@ class SurgeryReport:
     added: tuple[str, ...] = ()
     """deepen: names of the new blocks."""
     difference: float | None = None
-    """deepen: the largest absolute change of an output on the batch given for verification."""
+    """deepen: the largest absolute change of an output on the batch of the verification."""
     with_gradient: tuple[str, ...] = ()
     """deepen: parameters of new blocks that receive a gradient other than zero at the first step."""
     notes: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class SurgeryReport:
         if self.added:
             lines.append(f"  new blocks  {len(self.added)}: {', '.join(self.added)}")
         if self.difference is not None:
-            lines.append(f"  outputs     max |Δ| = {self.difference:g} on the batch given")
+            lines.append(f"  outputs     max |Δ| = {self.difference:g} on one batch")
         if self.with_gradient:
             lines.append(
                 f"  gradients   {len(self.with_gradient)} parameters of new blocks receive one at the first step"

@@ -137,7 +137,8 @@ def _adopted(config: TrainConfig, task: Task, device: str | None) -> Model:
         f"weights={config.weights}": bool(config.weights), f"freeze={config.freeze}": bool(config.freeze),
     }  # fmt: skip
     if wrong := [word for word, given in refused.items() if given]:
-        raise UsageError(f"{config.model} is a stepified model of another library, which does not take {wrong[0]}.")
+        what = "is a model of another library, changed by `stepify` or `deepen`"
+        raise UsageError(f"{config.model} {what}; it does not take {wrong[0]}.")
     model = adopt(config.model, drop_path=config.drop_path, **task.model_kwargs())
     model.started = f"Started from the weights in {config.model}."
     model.set_grad_checkpointing(config.grad_checkpointing)

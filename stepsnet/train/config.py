@@ -150,7 +150,9 @@ class BackboneConfig:
     """The `backbone.*` keys, for detection and segmentation."""
 
     weights: str = ""
-    """Classification weights to start from: a run, a safetensors file, timm:NAME or hf:FOLDER; empty: from scratch."""
+    """Classification weights to start from: a run, a safetensors file, pretrained:NAME, timm:NAME or hf:FOLDER; empty:
+    from scratch.
+    """
     frozen_norm: bool | None = None
     """Whether the backbone's batch norms keep their statistics; none: only if `weights` are given."""
 
@@ -207,8 +209,9 @@ class TrainConfig:
     model_args: dict[str, Any] = field(default_factory=dict)
     """Further arguments of `create_model`, for example `model_args.embed_dim=64`."""
     weights: str = ""
-    """What to start from: a run, a safetensors file, timm:NAME or hf:FOLDER; empty: from scratch. For another number
-    of classes the head is new. Without `model=`, a run or file of stepsnet also sets model, plan and join."""
+    """What to start from: a run, a safetensors file, pretrained:NAME, timm:NAME or hf:FOLDER; empty: from scratch. For
+    another number of classes the head is new. Without `model=`, a run or file of stepsnet also sets model, plan and
+    join."""
     freeze: str = ""
     """The part that keeps its weights, from the input on: stem, stage1, stage2 …, body (all but the head), or a number
     of blocks; empty: nothing."""
@@ -336,7 +339,7 @@ def why_unused(config: TrainConfig, key: str) -> str | None:
     """Why other keys leave `key` without an effect, in words that follow "has no effect"; None if it has one."""
     values = flat(to_dict(config))
     if key in _NOT_FOR_STEPIFIED and runs.is_stepped(Path(config.model)):
-        return f"on {config.model}: a stepified model has its own plan and joins, and takes no {key}"
+        return f"on {config.model}: a model of `stepify` or `deepen` has its own plan and joins, and takes no {key}"
     if key in _ONLY_WITH:
         other, *needed = _ONLY_WITH[key]
         if (own := str(values[other]).lower()) not in needed:

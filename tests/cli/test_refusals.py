@@ -101,7 +101,7 @@ def test_a_key_of_other_detectors_is_refused(word: str, why: str, capsys: pytest
 def test_a_stepified_model_takes_no_join(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "stepsnet.json").write_text("{}")
     assert main(["train", "digits", f"model={folder}", "join=plain", "--dry-run"]) == 2
-    assert "a stepified model has its own plan and joins" in capsys.readouterr().err
+    assert "a model of `stepify` or `deepen` has its own plan and joins" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["checkpoint.every=3", "checkpoint.keep=2", "nonfinite=skip", "parallel=ddp"])

@@ -47,7 +47,7 @@ def test_a_report_says_what_the_rule_says(tmp_path: Path, capsys: pytest.Capture
     [
         (["fixed_with"], "There is no study 'fixed_with'; nearest: fixed_width"),
         (["steps", "--size", "huge"], "steps has no size 'huge'; its sizes are quick, full, paper"),
-        (["steps", "--only", "nothing*"], "No cell of steps quick matches --only 'nothing*'"),
+        (["steps", "--only", "nothing*"], "No cell of steps, quick, matches --only 'nothing*'"),
         (["steps", "--data", "cifar10"], "--data cifar10 is not of the form KEY=PATH"),
         (["steps", "--data", "cifar10=nowhere"], "there is no nowhere"),
         (["steps", "--workers", "0"], "--workers: '0' is not a whole number from 1"),

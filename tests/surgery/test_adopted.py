@@ -112,6 +112,7 @@ def test_text_of_the_models_lengths_is_exported(llama: Path) -> None:
         ("vit", {"vocab_size": 40, "seq_len": 8}, "takes images; this task needs a model that takes text"),
         ("llama", {"num_classes": 3}, "takes text; this task needs a model that takes images"),
         ("llama", {"vocab_size": 256, "seq_len": 8}, "has 40 tokens, the data 256"),
+        ("llama", {"vocab_size": 20, "seq_len": 8}, "has 40 tokens, but the data only 20"),
         ("llama", {"vocab_size": 40, "seq_len": 99}, "takes at most 16 tokens, not 99"),
         ("llama", {"vocab_size": 40, "drop_path": 0.1}, "stochastic depth of a model of transformers is fixed"),
     ],
