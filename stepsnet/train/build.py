@@ -36,9 +36,12 @@ from stepsnet.train.distributed import Processes
 from stepsnet.train.loader import BatchKeys
 from stepsnet.train.typed import flat, to_dict
 
-NOT_OF_THE_MODEL = ("model", "plan", "join", "macro", "num_classes", "img_size", "in_chans", "drop_path_rate",
-                    "vocab_size", "seq_len", "task", "facts")  # fmt: skip
-"""Options in a weights file that are keys of their own, or that follow from the data."""
+SET_BY = {
+    "model": "model=", "plan": "plan=", "join": "join=", "macro": "macro=", "num_classes": "the data",
+    "img_size": "data.img_size=", "in_chans": "the data", "drop_path_rate": "drop_path=", "vocab_size": "the data",
+    "seq_len": "data.seq_len=", "task": "the recipe", "facts": "the data",
+}  # fmt: skip
+"""Options in a weights file that are no `model_args`, and what sets them."""
 
 
 def configure(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
@@ -48,10 +51,14 @@ def configure(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     for key, why in unused_keys(config.data).items():
         if key in given:
             raise UsageError(f"{key} has no effect {why}.")
+    free = ("img_size",) if config.task in tasks_of("backbone") else ()  # these tasks take images of any size
+    for option, setter in SET_BY.items():
+        if f"model_args.{option}" in given and option not in free:
+            raise UsageError(f"model_args.{option} cannot be given: {option} is set by {setter}.")
     if not config.weights or "model" in given or (options := options_of(config.weights)) is None:
         return config
     kept = {key: options[key] for key in ("model", "plan", "join", "macro") if key in options and key not in given}
-    arguments = {key: value for key, value in options.items() if key not in NOT_OF_THE_MODEL}
+    arguments = {key: value for key, value in options.items() if key not in SET_BY}
     return dataclasses.replace(config, **kept, model_args=arguments | config.model_args)
 
 

@@ -50,6 +50,7 @@ _ONLY_WITH: dict[str, tuple[str, ...]] = {
 
 _ONLY_IF_ON: dict[str, tuple[Callable[[Iterable[float]], bool], tuple[str, ...]]] = {
     "augment.randaugment_std": (all, ("augment.randaugment",)),
+    "augment.mixup": (all, ("augment.mix_prob",)), "augment.cutmix": (all, ("augment.mix_prob",)),
     "augment.mix_prob": (any, ("augment.mixup", "augment.cutmix")),
     "augment.mix_switch": (all, ("augment.mixup", "augment.cutmix")),
     "schedule.start": (any, ("schedule.warmup_iters", "schedule.warmup_epochs")),
@@ -109,13 +110,17 @@ class OptimConfig:
     """Decay of the exponential moving average of the weights; 0: no average."""
 
     def __post_init__(self) -> None:
-        for key in ("lr_batch", "weight_decay", "clip", "momentum"):
+        for key in ("lr_batch", "weight_decay", "clip", "momentum", "eps"):
             if getattr(self, key) < 0:
                 raise UsageError(f"optim.{key} is {getattr(self, key)}, but cannot be negative.")
         if not 0 <= self.ema < 1:
             raise UsageError(f"optim.ema is {self.ema}, but must be at least 0 (off) and below 1.")
         if not 0 < self.layer_decay <= 1:
             raise UsageError(f"optim.layer_decay is {self.layer_decay}, but must be above 0 and at most 1 (off).")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise UsageError(f"optim.betas is {self.betas}, but both must be at least 0 and below 1.")
+        if self.nesterov and not self.momentum:
+            raise UsageError("optim.nesterov=true has no effect with optim.momentum=0; it must be above 0.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +143,7 @@ class ScheduleConfig:
     """`steps`: fractions of the run after which the rate is divided by ten. Default: after epochs 8 and 11 of 12."""
 
     def __post_init__(self) -> None:
-        for key in ("warmup_epochs", "warmup_iters", "start", "end"):
+        for key in ("warmup_epochs", "warmup_iters", "start", "end", "power"):
             if getattr(self, key) < 0:
                 raise UsageError(f"schedule.{key} is {getattr(self, key)}, but cannot be negative.")
         if not 0 <= self.drops[0] <= self.drops[1] <= 1:
@@ -322,17 +327,30 @@ def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
         if key in given and other not in given:
             words = [*words, f"{other}={off}"]
     config = override(config, words)
-    warmups = {"schedule.warmup_iters", "schedule.warmup_epochs"}
-    if warmups <= given and config.schedule.warmup_iters and config.schedule.warmup_epochs:
-        raise UsageError(f"The length of a warm-up is {' or '.join(sorted(warmups))}: give one of the two.")
     for key in sorted(given):
         if (why := why_unused(config, key)) is not None:
             raise UsageError(f"{key} has no effect {why}.")
+    _check_given(config, given)
+    return config
+
+
+def _check_given(config: TrainConfig, given: set[str]) -> None:
+    """Refuse values without an effect. They are valid in a run folder, so the configuration itself accepts them."""
+    warmups = {"schedule.warmup_iters", "schedule.warmup_epochs"}
+    if warmups <= given and config.schedule.warmup_iters and config.schedule.warmup_epochs:
+        raise UsageError(f"The length of a warm-up is {' or '.join(sorted(warmups))}: give one of the two.")
     short, long = config.data.img_size, config.data.max_size
     if config.task in _DENSE and given & {"data.img_size", "data.max_size"} and long < short:
         raise UsageError(f"data.max_size={long}, the limit of the long side, is below data.img_size={short}, the short "
                          "side; it must be at least as large.")
-    return config
+    smallest, largest, number = config.segment.scales
+    if "segment.scales" in given and (number > 1) != (smallest < largest):
+        wrong = f"is the same scale {number} times" if number > 1 else f"leaves out the scale {largest:g}"
+        raise UsageError(f"segment.scales={smallest:g},{largest:g},{number} {wrong}; 1,1,1 is one scale, "
+                         "0.5,1.75,6 are six scales.")
+    for key, norm in (("segment.norm", config.segment.norm), ("detect.norm", config.detect.norm)):
+        if key in given and norm == "sync" and config.parallel == "none":
+            raise UsageError(f"{key}=sync has no effect with parallel=none; it shares statistics between processes.")
 
 
 def why_unused(config: TrainConfig, key: str) -> str | None:

@@ -79,6 +79,9 @@ def test_a_word_becomes_a_value_of_the_fields_type(config: TrainConfig, word: st
         (f"seed={1 << 64}", "must fit into 64 bits"),
         ("augment.flip=2", "augment.flip is 2.0"),
         ("accumulate=3", "cannot be split into accumulate=3"),
+        ("optim.betas=0.9,1", "optim.betas is (0.9, 1.0), but both must be at least 0 and below 1"),
+        ("optim.eps=-1", "optim.eps is -1.0, but cannot be negative"),
+        ("schedule.power=-1", "schedule.power is -1.0, but cannot be negative"),
     ],
 )
 def test_a_wrong_word_is_an_error_of_one_sentence(config: TrainConfig, word: str, sentence: str) -> None:
@@ -105,6 +108,14 @@ def test_iters_replace_epochs_and_both_are_refused(config: TrainConfig) -> None:
          "data.max_size=512, the limit of the long side, is below data.img_size=800, the short side"),
         ("mask_folder", ["data.img_size=4096"], "data.max_size=2048, the limit of the long side, is below"),
         ("digits", ["schedule.warmup_iters=5", "schedule.warmup_epochs=1"], "give one of the two"),
+        ("mask_folder", ["segment.scales=0.5,1.75,1"], "segment.scales=0.5,1.75,1 leaves out the scale 1.75"),
+        ("mask_folder", ["segment.scales=1,1,3"], "segment.scales=1,1,3 is the same scale 3 times"),
+        ("digits", ["augment.mixup=0.5", "augment.mix_prob=0"],
+         "augment.mixup has no effect unless augment.mix_prob is above 0."),
+        ("mask_folder", ["segment.norm=sync"], "segment.norm=sync has no effect with parallel=none"),
+        ("coco_cascade_mask_rcnn", ["detect.norm=sync"], "detect.norm=sync has no effect with parallel=none"),
+        ("digits", ["optim.name=sgd", "optim.nesterov=true", "optim.momentum=0"],
+         "optim.nesterov=true has no effect with optim.momentum=0"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )  # fmt: skip

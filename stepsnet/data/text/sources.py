@@ -81,6 +81,9 @@ class TextFile:
             kept = text[: max(start - position, 0)] + text[max(stop - position, 0) :] if start < stop else text
             position += len(text)
             yield Piece(kept, False)
+        if position <= start < stop:
+            place = f"{self.name}:{start}-{stop}"
+            raise UsageError(f"--leave-out {place} has no effect: the file has {position} characters.")
         yield Piece("", True)
 
 
