@@ -112,7 +112,8 @@ def test_a_users_own_onnx_export(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(torch.from_numpy(found), model(x).detach(), rtol=0, atol=1e-5)
 
 
-def test_swin_compiled_for_dynamic_shapes_has_code_for_one_image_size_and_any_batch() -> None:
+@pytest.mark.parametrize(("name", "method"), [("test_swin", "forward"), ("test_swinpp", "forward_intermediates")])
+def test_swin_compiled_for_dynamic_shapes_has_code_for_one_image_size_and_any_batch(name: str, method: str) -> None:
     """Symbols for height and width would take minutes to compile."""
     torch.compiler.reset()
     graphs = 0
@@ -122,10 +123,11 @@ def test_swin_compiled_for_dynamic_shapes_has_code_for_one_image_size_and_any_ba
         graphs += 1
         return graph.forward
 
-    model = vision("test_swin", depths=(2,)).eval()
-    compiled = torch.compile(model, dynamic=True, backend=backend, fullgraph=True)
+    model = vision(name, depths=(2,)).eval()
+    run: Any = getattr(model, method)
+    compiled: Any = torch.compile(run, dynamic=True, backend=backend, fullgraph=True)
     with torch.no_grad():
-        for side, batch in ((32, 2), (32, 3), (48, 2)):
+        for side, batch in ((32, 2), (32, 3), (48, 2), (32, 4)):
             x = example(model, side, batch=batch)
-            torch.testing.assert_close(compiled(x), model(x))
+            torch.testing.assert_close(compiled(x), run(x))
     assert graphs == 2

@@ -178,7 +178,7 @@ class StepsTransformerModel(StepsTransformerPreTrainedModel):
         super().__init__(config)
         self.network = config.build()
         self.gradient_checkpointing = False
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     def get_input_embeddings(self) -> nn.Module:
         return self.network.embed
@@ -238,7 +238,7 @@ class StepsTransformerForCausalLM(StepsTransformerPreTrainedModel, GenerationMix
         super().__init__(config)
         self.model = StepsTransformerModel(config)
         self.lm_head = linear(config.hidden_size, config.vocab_size, bias=False)
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,

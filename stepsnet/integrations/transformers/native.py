@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from stepsnet.errors import UsageError
 from stepsnet.models import Model, VisionModel, create_model
+from stepsnet.models.resnet import ResNet
 
 
 class NativeConfig:
@@ -20,6 +21,7 @@ class NativeConfig:
     network_class: ClassVar[Any]
     attribute_map: ClassVar[dict[str, str]]
     architecture: str
+    model_type: ClassVar[str]
 
     @classmethod
     def from_name(cls, name: str, **options: Any) -> Self:
@@ -54,18 +56,17 @@ class NativeConfig:
         """A new native model, which `save_model` can write."""
         return create_model(self.architecture, **self.options())
 
+    def to_dict(self) -> dict[str, Any]:
+        """The library's own. PEFT calls it before it looks up the default layers of the model type, so it adds ours."""
+        peft = sys.modules.get("peft.utils.constants")
+        if peft is not None and not issubclass(self.network_class, ResNet):  # no attention
+            peft.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.setdefault(self.model_type, ["qkv"])
+        found: dict[str, Any] = super().to_dict()  # type: ignore[misc]  # of the library's configuration class
+        return found
+
 
 class PortableModel(PreTrainedModel):
-    """`save_pretrained` also writes the code of the model, so that the folder loads where stepsnet is not installed.
-
-    PEFT knows its default layers by model type. A new model adds its own if PEFT was imported before.
-    """
-
-    def post_init(self) -> None:
-        super().post_init()  # type: ignore[no-untyped-call]
-        peft = sys.modules.get("peft.utils.constants")
-        if peft is not None and any(name.endswith(".qkv") for name, _ in self.named_modules()):
-            peft.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.setdefault(self.config.model_type, ["qkv"])
+    """`save_pretrained` also writes the code of the model, so that the folder loads where stepsnet is not installed."""
 
     def save_pretrained(  # type: ignore[override]  # all further arguments are the library's
         self, save_directory: str | Path, *, push_to_hub: bool = False, **options: Any

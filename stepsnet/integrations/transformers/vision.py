@@ -121,7 +121,7 @@ class StepsVisionModel(StepsVisionPreTrainedModel):
     def __init__(self, config: StepsVisionConfig) -> None:
         super().__init__(config)
         self.network = config.build()
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(
         self, pixel_values: Tensor | None = None, output_hidden_states: bool | None = None,
@@ -151,7 +151,7 @@ class StepsVisionForImageClassification(StepsVisionPreTrainedModel):
         self.num_labels = config.num_labels
         self.model = self.model_class(config)
         self.classifier = linear(config.hidden_size, config.num_labels) if config.num_labels else nn.Identity()
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(
         self, pixel_values: Tensor | None = None, labels: Tensor | None = None,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -38,12 +40,26 @@ def test_peft_trains_saves_and_merges_lora(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["test_steps_transformer", "test_steps_swin", "test_steps_deit"])
-def test_peft_has_default_layers_for_models_made_after_its_import(name: str) -> None:
+def test_peft_has_default_layers_for_models_made_before_and_after_its_import(name: str) -> None:
     peft = pytest.importorskip("peft", reason="pip install peft==0.21.2")
     base = make_model() if "transformer" in name else from_stepsnet(create_model(name))
+    # As if PEFT had been imported only now.
+    peft.utils.constants.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.pop(base.config.model_type, None)
     model = peft.get_peft_model(base, peft.LoraConfig())
     adapted = {key.split(".lora_")[0].rpartition(".")[2] for key, p in model.named_parameters() if p.requires_grad}
     assert adapted == {"qkv"}
+
+
+@pytest.mark.parametrize(("name", "layers"), [("test_steps_swin", ["qkv"]), ("test_steps_resnet", None)])
+def test_a_configuration_tells_peft_its_layers(
+    name: str, layers: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PEFT calls `to_dict` for the model type, then looks it up."""
+    config = from_stepsnet(create_model(name)).config
+    known: dict[str, list[str]] = {}
+    constants = SimpleNamespace(TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING=known)
+    monkeypatch.setitem(sys.modules, "peft.utils.constants", constants)
+    assert known.get(config.to_dict()["model_type"]) == layers
 
 
 @pytest.mark.filterwarnings("ignore")
