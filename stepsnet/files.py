@@ -45,6 +45,12 @@ def check_writable(path: Path) -> None:
     temporary.unlink()
 
 
+def check_new_folder(folder: Path) -> None:
+    """Raise now the error of making `folder` and the folders above it that are missing."""
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
+    check_writable(above / folder.name)
+
+
 def _temporary(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from stepsnet.errors import UsageError
-from stepsnet.files import check_writable
+from stepsnet.files import check_new_folder
 
 LARGEST_SEED = 2**63 - 1
 LARGEST_COUNT = 2**31 - 1
@@ -43,8 +43,7 @@ def check_folder(out: Path) -> None:
     """Refuse a folder of results that is not new or empty, or cannot be written: before the work, not after it."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is not an empty folder; give another --out.")
-    above = next(parent for parent in out.absolute().parents if parent.exists())
-    check_writable(above / out.name)
+    check_new_folder(out)
 
 
 def is_given(args: argparse.Namespace, option: str) -> bool:

@@ -25,7 +25,7 @@ from typing import Any
 
 import stepsnet
 from stepsnet.errors import UsageError
-from stepsnet.files import TEMPORARY, explain_full_disk, finite, read_json, write_json
+from stepsnet.files import TEMPORARY, check_new_folder, explain_full_disk, finite, read_json, write_json
 
 CONFIG, ENVIRONMENT, RESULT, REPORT = "config.json", "environment.json", "result.json", "report.html"
 CLASSES = "classes.json"
@@ -95,6 +95,7 @@ def new_folder(out: str, stem: str) -> Path:
                          f"`stepsnet resume {folder}` continues it.")
     if folder.exists() and (not folder.is_dir() or any(not e.name.startswith(TEMPORARY) for e in folder.iterdir())):
         raise UsageError(f"{folder} is not an empty folder and not a run; give another folder, out=FOLDER.")
+    check_new_folder(folder)
     return folder
 
 

@@ -33,6 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("words", "facts"),
     [
         (["train", "digits", *QUICK, "iters=1", "out=/proc/x"], ["/proc/x"]),
+        (["train", "digits", *QUICK, "iters=1", "out=/proc/x", "--dry-run"], ["/proc/x"]),
         (["train", "digits", *QUICK, "iters=1", "out=file/run"], ["file/run"]),
         (["demo", "--out", "/proc/x"], ["/proc/x"]),
         (["demo", "--out", "file/demo"], ["file/demo: file is a file"]),
