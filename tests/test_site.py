@@ -19,6 +19,7 @@ from urllib.parse import unquote, urldefrag
 import pytest
 
 import stepsnet
+from tests.report.browser import NEEDS_CHROMIUM, SCHEMES, defects
 from tools import site
 from tools.figures import CHARTS, FOLDER
 from tools.reference import api_pages, commands_page
@@ -134,11 +135,23 @@ def test_the_exact_figures_are_as_drawn(name: str) -> None:
     assert drawn == CHARTS[name]().document(), "run `python -m tools.figures`"
 
 
-def test_the_site_is_whole_and_fetches_nothing(tmp_path: Path) -> None:
-    site.stage(tmp_path / "build" / "docs")
-    shutil.copy(ROOT / "zensical.toml", tmp_path)
-    assert site.build(tmp_path) == 0
-    built = tmp_path / "build" / "site"
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    site.stage(folder / "build" / "docs")
+    shutil.copy(ROOT / "zensical.toml", folder)
+    assert site.build(folder) == 0
+    return folder / "build" / "site"
+
+
+@NEEDS_CHROMIUM
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_one_page_of_each_kind_fits_a_phone_and_a_desktop(built: Path, scheme: str) -> None:
+    shown = ("index", "tutorial", "concepts/gamma", "how-to/timm", "reference/commands", "results/surgery")
+    assert defects(built, [f"{name}.html" for name in shown], scheme) == {}
+
+
+def test_the_site_is_whole_and_fetches_nothing(built: Path) -> None:
     page = cache(Page)
     broken, outside = [], []
     for path in built.rglob("*.html"):

@@ -49,6 +49,8 @@ figcaption span {{ display: block; color: var(--faint); font-size: 13px; }}
   linear-gradient(270deg, var(--grid), transparent) 100% 0 / 16px 100% no-repeat scroll; }}
 table {{ border-collapse: collapse; margin: 10px 0; font-variant-numeric: tabular-nums; }}
 caption {{ text-align: left; font-weight: 600; }}
+/* The title stays where it is while a wide table scrolls under it. */
+caption span {{ display: inline-block; position: sticky; left: 0; max-width: min(74ch, calc(100vw - 40px)); }}
 th, td {{ padding: 5px 14px 5px 0; text-align: left; border-bottom: 1px solid var(--grid); vertical-align: top; }}
 th {{ color: var(--faint); font-weight: 600; vertical-align: bottom; }}
 .number, .right {{ text-align: right; }}

@@ -68,7 +68,7 @@ class Axis:
             margin = max((high / low) ** 0.04, 1.02)
             return Axis(low / margin, high * margin, log, whole)
         if high == low:
-            margin = abs(low) / 2 if abs(low) >= 1 else 0.5
+            margin = abs(low) / 2 or 0.5
             low, high = low - margin, high + margin
         for _ in range(3 if rounded else 0):  # a wider range may have larger steps
             step = tick_step(low, high, 5)

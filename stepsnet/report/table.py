@@ -102,7 +102,7 @@ class Table:
         rows = zip(self.rows, patches or [""] * len(self.rows), strict=True)
         body = "\n".join(self._html_row("td", row, patch) for row, patch in rows)
         titles = self._html_row("th", self.titles)
-        caption = f"<caption>{escape(self.title)}</caption>\n" if self.title else ""
+        caption = f"<caption><span>{escape(self.title)}</span></caption>\n" if self.title else ""
         content = f"{caption}<thead>{titles}</thead>\n<tbody>\n{body}\n</tbody>"
         return f'<div class="scroll"><table>\n{content}\n</table></div>'
 

@@ -11,6 +11,9 @@ import pytest
 from stepsnet.report.bench import bench_charts, bench_report, findings, tables_of
 from stepsnet.report.chart import BarChart, LineChart
 
+MACHINE = {"cpu": "Some CPU", "cores": 2, "threads": 2, "instructions": "AVX2", "bf16_instructions": [],
+           "torch": "2.13.0", "date": "2026-01-01"}  # fmt: skip
+
 
 def spread(median: float) -> dict[str, float]:
     return {"median": median, "lower": 0.9 * median, "upper": 1.1 * median}
@@ -24,6 +27,10 @@ def contender(model: str, macs: int, ratio: float = 1.0) -> dict[str, Any]:
 
 @pytest.fixture
 def zoo() -> dict[str, Any]:
+    return made_up_zoo()
+
+
+def made_up_zoo() -> dict[str, Any]:
     giga = 10**9
     names = {
         "deit_tiny": giga,
@@ -74,9 +81,7 @@ def test_the_ratio_comes_before_the_time(zoo: dict[str, Any]) -> None:
 
 
 def test_the_header_of_the_page_has_the_verdict_and_the_key_numbers(zoo: dict[str, Any], tmp_path: Path) -> None:
-    machine = {"cpu": "Some CPU", "cores": 2, "threads": 2, "instructions": "AVX2", "bf16_instructions": [],
-               "torch": "2.13.0", "date": "2026-01-01"}  # fmt: skip
-    document = {**zoo, "machine": machine, "command": "stepsnet bench speed"}
+    document = {**zoo, "machine": MACHINE, "command": "stepsnet bench speed"}
     text = bench_report(document, tmp_path).read_text(encoding="utf-8")
     header = text[text.index("<header") : text.index("</header>")]
     assert findings(zoo)[0] in header

@@ -144,6 +144,13 @@ def test_a_constant_has_axes() -> None:
     ET.fromstring(lines_chart(Line("a", [5, 5], [0.0, 0.0])).element())
 
 
+@pytest.mark.parametrize("value", [1e-3, -0.02, 3.0])
+def test_a_constant_is_not_drawn_as_zero(value: float) -> None:
+    axes = lines_chart(Line("a", [0, 1], [value, value])).axes()
+    assert axes
+    assert abs(axes[1](value) - axes[1](0.0)) > 50  # pixels
+
+
 def test_the_axis_shows_the_range_asked_for() -> None:
     axes = lines_chart(Line("a", [0, 1], [0.8, 0.9]), y_range=(0.0, 1.0)).axes()
     assert axes

@@ -16,6 +16,11 @@ from stepsnet.report.run import early_line, run_report
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
+    return made_up_run(tmp_path)
+
+
+def made_up_run(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
     config = {
         "recipe": "digits",
         "task": "classification",
@@ -24,12 +29,12 @@ def run(tmp_path: Path) -> Path:
         "join": "matched",
         "plan": "16x4, 32x2",
     }
-    write(tmp_path / "config.json", config)
-    write(tmp_path / "environment.json", {"torch": "2.x", "note": "<b>&"})
-    lines(tmp_path / "metrics.jsonl", [metrics(step) for step in range(1, 31)])
-    lines(tmp_path / "eval.jsonl", [{"step": step, "loss": 3 - step / 20, "top1": step / 40} for step in (15, 30)])
-    lines(tmp_path / "gamma.jsonl", [{"step": step, "gamma": [1.0, 0.9 - step / 50, 0.5]} for step in (0, 3, 30)])
-    return tmp_path
+    write(folder / "config.json", config)
+    write(folder / "environment.json", {"torch": "2.x", "note": "<b>&"})
+    lines(folder / "metrics.jsonl", [metrics(step) for step in range(1, 31)])
+    lines(folder / "eval.jsonl", [{"step": step, "loss": 3 - step / 20, "top1": step / 40} for step in (15, 30)])
+    lines(folder / "gamma.jsonl", [{"step": step, "gamma": [1.0, 0.9 - step / 50, 0.5]} for step in (0, 3, 30)])
+    return folder
 
 
 def metrics(step: int) -> dict[str, Any]:

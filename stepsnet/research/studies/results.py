@@ -193,8 +193,10 @@ class Outcome:
     error: float = math.nan
 
     def __str__(self) -> str:
-        figures = f" ({self.difference:+.3f} ± {self.error:.3f} nats)" if math.isfinite(self.difference) else ""
-        return f"{self.hypothesis}: {self.verdict}{figures}"
+        if not math.isfinite(self.difference):
+            return f"{self.hypothesis}: {self.verdict}"
+        error = f"± {self.error:.3f} nats" if math.isfinite(self.error) else "nats, one seed"
+        return f"{self.hypothesis}: {self.verdict} ({self.difference:+.3f} {error})"
 
 
 def decide(hypothesis: str, difference: float, error: float) -> Outcome:

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-from html import unescape
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stepsnet.cli.models import COSTS as COUNTED
 from stepsnet.report.explorer import explorer_page
+from tests.report.browser import NEEDS_CHROMIUM, show
 from tests.report.explorer.polynomials import METRICS
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--window-size=390,800",
-)  # fmt: skip
+pytestmark = NEEDS_CHROMIUM
 
 # Runs after the page's own script. Every entry of `found` is what the page shows, read from its elements.
 SCRIPT = """
@@ -79,18 +70,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("browser")
     path = folder / "explorer.html"
     path.write_text(explorer_page().replace("</body>", f"<script>{SCRIPT}</script></body>"), encoding="utf-8")
-    return run(path, folder)
-
-
-def run(path: Path, folder: Path) -> dict[str, Any]:
-    assert CHROMIUM is not None
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder / 'profile'}", "--dump-dom", path.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
-    text = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert text is not None, done.stderr[-2000:]
-    seen: dict[str, Any] = json.loads(unescape(text[1]))
-    assert "error" not in seen, seen["error"]
-    return seen
+    return show(path, "--window-size=390,800")
 
 
 def test_every_registered_model_shows_what_python_counts(found: dict[str, Any]) -> None:

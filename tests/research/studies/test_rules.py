@@ -30,6 +30,10 @@ def test_the_rule(difference: float, error: float, verdict: str) -> None:
     assert decide("it is so", difference, error).verdict == verdict
 
 
+def test_a_single_seed_is_shown_without_an_error() -> None:
+    assert str(decide("it is so", 1.0, math.nan)) == "it is so: inconclusive (+1.000 nats, one seed)"
+
+
 def test_a_contrast_compares_means_and_adds_squared_errors() -> None:
     found = toy.results({"a": [2.0, 2.2], "b": [1.0, 1.4]})
     outcome = contrast(found, "b beats a", better=["toy-b-2"], worse=["toy-a-2"])
