@@ -6,6 +6,8 @@ import argparse
 import webbrowser
 from pathlib import Path
 
+from stepsnet.cli.console import say
+
 SUMMARY = "write a page to choose a plan by hand: drag steps and see their cost"
 DESCRIPTION = """\
 Writes one HTML page that needs no network. It shows any registered model, or a model of transformers whose config.json
@@ -29,6 +31,6 @@ def run(args: argparse.Namespace) -> int:
 
     path = write(args.out, explorer_page()).resolve()
     print(path)
-    if args.open:
-        webbrowser.open(path.as_uri())
+    if args.open and not webbrowser.open(path.as_uri()):
+        say("No browser was found; open the file yourself.")
     return 0

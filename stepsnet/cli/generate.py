@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("run", nargs="?", default=BOOKS, metavar="RUN", help=f"a run or its weights.safetensors (default: {BOOKS})")
     add("--prompt", action="append", help="the beginning of the text; several times for a batch")
     add("--tokens", type=count(), default=200, help="the most tokens to generate (default: 200)")
-    add("--temperature", type=float, default=1.0, help="of the softmax; 0: always the most probable (default: 1)")
+    add("--temperature", type=float, help="of the softmax; 0: always the most probable (default: 1)")
     add("--top-k", type=count(least=0), help="sample among this many tokens (default: 0, all)")
     words = "sample among the most probable tokens that together reach this probability (default: 1)"
     add("--top-p", type=float, help=words)
@@ -45,13 +45,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print a list of objects: prompt, text, finished")
 
 
+def _refuse_without_choice(args: argparse.Namespace, option: str, value: int) -> None:
+    """Refuse the other options of sampling if `option` has the value that leaves nothing to sample."""
+    if getattr(args, option.replace("-", "_")) == value:
+        others = [other for other in ("temperature", "top-k", "top-p", "seed") if other != option]
+        why = f"has no effect with --{option} {value}, which always takes the most probable token"
+        refuse(args, *others, because=why)
+
+
 def run(args: argparse.Namespace) -> int:
     from stepsnet.data.text.trained import load_language_run
     from stepsnet.tasks.generation import Sampling, generate
 
-    if args.temperature == 0:
-        always = "has no effect with --temperature 0, which always takes the most probable token"
-        refuse(args, "top-k", "top-p", "seed", because=always)
+    for option, value in (("temperature", 0), ("top-k", 1)):
+        _refuse_without_choice(args, option, value)
     prompts: list[str] = args.prompt or [""]
     if " " in args.run and not Path(args.run).exists():
         if args.prompt:
@@ -63,9 +70,11 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{str(error).removesuffix('.')}; a prompt of one word needs --prompt.") from error
     if place.is_file():
         refuse(args, "ema", because=f"is for runs, which may keep an average of their weights; {place} is a file")
-    top_p = 1.0 if args.top_p is None else args.top_p
-    sampling = Sampling(temperature=args.temperature, top_k=args.top_k or 0, top_p=top_p)
+    temperature, top_p = (1.0 if value is None else value for value in (args.temperature, args.top_p))
+    sampling = Sampling(temperature=temperature, top_k=args.top_k or 0, top_p=top_p)
     model, vocabulary = load_language_run(place, ema=args.ema, tokenizer=args.tokenizer)
+    if sampling.top_k >= model.vocab_size:
+        raise UsageError(f"--top-k {sampling.top_k} has no effect: the model has {model.vocab_size} tokens.")
     (trained,) = model.input_size
     context = trained if args.context is None else args.context or None
     for prompt in prompts:

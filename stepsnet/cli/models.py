@@ -84,6 +84,7 @@ each step, narrow to wide; stages separated by ';'; or only a number of steps.
     @staticmethod
     def run(args: argparse.Namespace) -> int:
         from stepsnet.macro import StepPlan
+        from stepsnet.models.design import has_steps
         from stepsnet.report.chart import stack_text
         from stepsnet.runs.folder import is_stepped
 
@@ -104,7 +105,8 @@ each step, narrow to wide; stages separated by ';'; or only a number of steps.
         size = "×".join(map(str, figures["input_size"] or [])) or "the run's size"
         reverse = figures["macro"] == "reverse"
         direction = ", macro reverse (wide to narrow)" if reverse else ""
-        print_text(f"{figures['name']} ({figures['family']}), plan {plan}{direction}\n")
+        joins = f", {figures['join']} joins" if has_steps(plan) and not reverse else ""
+        print_text(f"{figures['name']} ({figures['family']}), plan {plan}{direction}{joins}\n")
         stages = [StepPlan.parse(stage) for stage in plan.split(";")]
         print(stack_text(stages, min(64, max(16, columns() - 18)), reverse=reverse))
         outside = figures["blocks"] - sum(stage.blocks for stage in stages)
@@ -129,9 +131,13 @@ def describe(name: str, **options: Any) -> dict[str, Any]:
 
 
 def _describe_registered(args: argparse.Namespace) -> dict[str, Any]:
+    from stepsnet.models import VisionModel, get_variant
     from stepsnet.models.design import has_steps
 
-    figures = describe(args.name, plan=args.plan, img_size=args.img_size, join=args.join, macro=args.macro)
+    if not issubclass(get_variant(args.name).family, VisionModel):
+        refuse(args, "img-size", because=f"is for models of images; {args.name} takes text")
+    options = {"plan": args.plan, "img_size": args.img_size, "join": args.join, "macro": args.macro}
+    figures = describe(args.name, **{key: value for key, value in options.items() if value is not None})
     if not has_steps(figures["plan"]):
         refuse(args, "join", "macro", because=f"has no effect: the plan {figures['plan']} has one step per stage")
     return figures
@@ -162,6 +168,7 @@ def _figures(name: str, model: Model, *, dense: bool = False) -> dict[str, Any]:
         "name": name,
         "family": model.family,
         "plan": model.plan,
+        "join": str(model.default_cfg["options"].get("join", "plain")),
         "macro": "reverse" if any(isinstance(net, ReverseStepsNet) for net in model.modules()) else "steps",
         "blocks": cost.blocks,
         "layers": cost.layers,

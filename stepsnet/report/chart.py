@@ -273,8 +273,8 @@ class StackChart(Chart):
 
 
 BAR_OLD, BAR_NEW, BAR_EMPTY = "█", "▓", "░"
-LEGEND = f"{BAR_OLD} channels of the step before   {BAR_NEW} channels that join here"
-LEGEND_REVERSE = f"{BAR_OLD} channels of the next step   {BAR_NEW} channels that leave here"
+LEGEND = f"{BAR_OLD} channels of the step before\n{BAR_NEW} channels that join here"
+LEGEND_REVERSE = f"{BAR_OLD} channels of the next step\n{BAR_NEW} channels that leave here"
 
 
 def stack_text(plans: Sequence[StepPlan], columns: int = 64, *, reverse: bool = False) -> str:
@@ -299,7 +299,7 @@ def stack_text(plans: Sequence[StepPlan], columns: int = 64, *, reverse: bool = 
     if any(len(plan) > 1 for plan in plans):
         empty = any(depth == 0 for plan in plans for depth in plan.depths)
         legend = LEGEND_REVERSE if reverse else LEGEND
-        lines += ["", f"{legend}   {BAR_EMPTY} no blocks: passes through" if empty else legend]
+        lines += ["", f"{legend}\n{BAR_EMPTY} no blocks: passes through" if empty else legend]
     return "\n".join(lines)
 
 

@@ -31,12 +31,20 @@ def test_the_page_has_gamma_of_the_networks_that_ship_trained(tmp_path: Path) ->
 
 def test_it_is_opened_only_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.setattr(webbrowser, "open", lambda address: not opened.append(address))  # type: ignore[func-returns-value]
     path = tmp_path / "plans.html"
     assert main(["explore", "--out", str(path)]) == 0
     assert opened == []
     assert main(["explore", "--out", str(path), "--open"]) == 0
     assert opened == [path.resolve().as_uri()]
+
+
+def test_without_a_browser_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(webbrowser, "open", lambda _: False)
+    assert main(["explore", "--out", str(tmp_path / "plans.html"), "--open"]) == 0
+    assert "No browser was found; open the file yourself." in capsys.readouterr().err
 
 
 def test_a_place_that_is_no_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ def test_reproduce_shows_exceptions_as_such(capsys: pytest.CaptureFixture[str]) 
         (["info", "deit_small", "--plan", "192by12"], ["192by12", "192x12"]),
         (["info", "swin_tiny", "--plan", "96x2; 192x2"], ["4 stages", "2"]),
         (["info", "deit_small", "--img-size", "8"], ["8×8", "16×16"]),
-        (["info", "transformer_30m", "--img-size", "32"], ["img_size"]),
+        (["info", "transformer_30m", "--img-size", "32"], ["--img-size", "takes text"]),
         (["models", "nothing*"], ["nothing*"]),
         (["reproduce", "table99"], ["table99", "table9"]),
     ],
@@ -105,3 +105,28 @@ def test_a_damaged_configuration_is_one_sentence(
     (tmp_path / "config.json").write_text('{"task": "cla')
     assert main([*command, str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_info_of_a_language_model_has_its_cache(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "test_steps_transformer"]) == 0
+    assert ", KV cache " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "join"),
+    [(["steps_deit_tiny"], "plain"), (["steps_deit_tiny", "--join", "matched"], "matched"),
+     (["steps_transformer_mini"], "matched")],
+)  # fmt: skip
+def test_info_names_the_joins(words: list[str], join: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", *words]) == 0
+    assert f", {join} joins\n" in capsys.readouterr().out
+    assert main(["info", *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["join"] == join
+
+
+def test_the_legend_of_a_drawing_fits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    assert main(["info", "steps_resnet18"]) == 0
+    drawing = capsys.readouterr().out
+    assert "░ no blocks: passes through" in drawing
+    assert max(map(len, drawing.splitlines())) <= 50
