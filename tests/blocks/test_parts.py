@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from stepsnet.blocks.attention import Attention
 from stepsnet.blocks.conv import BasicBranch, BottleneckBranch
 from stepsnet.blocks.layers import ConvMlp, Mlp, PatchEmbed, PatchMerging, SwiGLU, depthwise
 from stepsnet.blocks.residual import DropPath
+from stepsnet.blocks.window import WindowAttention
+from stepsnet.macro import StepsNet
 
 
 def test_patches_are_pieces_of_the_image() -> None:
@@ -94,3 +100,29 @@ def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
 def test_drop_path_at_rate_zero_returns_its_input() -> None:
     x = torch.randn(3, 2)
     assert drop(0.0, x) is x
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: WindowAttention(4, 2, 2, shifted=False), (1, 3, 4, 4)),
+        (lambda: WindowAttention(4, 2, 2, shifted=True), (1, 3, 4, 4)),
+        (lambda: Attention(4, 2), (1, 3, 4)),
+        (lambda: Mlp(4, 8), (1, 2, 4)),
+        (lambda: ConvMlp(4, 8), (1, 2, 3, 4)),
+        (lambda: SwiGLU(8), (1, 2, 8)),
+        (lambda: PatchMerging(2, 4), (1, 4, 4, 2)),
+        (lambda: BasicBranch(2, 4).eval(), (1, 2, 4, 4)),
+        (lambda: StepsNet([nn.Linear(2, 2), nn.Tanh()], [2, 4], join="plain"), (3, 4)),
+        (lambda: StepsNet([nn.Linear(2, 2), nn.Tanh()], [2, 4], join="matched_grad"), (3, 4)),
+    ],
+)
+def test_first_and_second_derivatives_are_those_of_finite_differences(
+    make: Callable[[], nn.Module], shape: tuple[int, ...]
+) -> None:
+    torch.manual_seed(0)
+    part = make().double()
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    with sdpa_kernel(SDPBackend.MATH):  # the fused kernel has no second derivative
+        assert torch.autograd.gradcheck(part, (x,))
+        assert torch.autograd.gradgradcheck(part, (x,))
