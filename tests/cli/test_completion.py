@@ -28,7 +28,7 @@ def complete(script: str) -> Callable[[str], list[str]]:
         words = " ".join(f"'{word}'" for word in line.split(" "))
         ask = f"COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _stepsnet; echo ${{COMPREPLY[@]}}"
         bash = ["bash", "-c", f"{script}\n{ask}"]
-        done = subprocess.run(bash, capture_output=True, text=True, check=True, timeout=30)
+        done = subprocess.run(bash, capture_output=True, text=True, check=True)
         assert done.stderr == ""
         return done.stdout.split()
 
@@ -71,4 +71,4 @@ def test_fish_knows_every_command_and_option(capsys: pytest.CaptureFixture[str])
     (join,) = [line for line in lines if "from info'" in line and "-l join" in line]
     assert "-x -a 'plain matched matched_grad" in join
     if shutil.which("fish"):
-        subprocess.run(["fish", "--no-execute"], input="\n".join(lines), text=True, check=True, timeout=30)
+        subprocess.run(["fish", "--no-execute"], input="\n".join(lines), text=True, check=True)

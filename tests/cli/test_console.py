@@ -83,7 +83,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wait_for(words: str, capsys: pytest.CaptureFixture[str]) -> str:
     """Standard error until `words` are there."""
-    said, end = "", time.monotonic() + 30
+    said, end = "", time.monotonic() + 300
     while words not in said and time.monotonic() < end:
         time.sleep(0.01)
         said += capsys.readouterr().err

@@ -27,7 +27,7 @@ def run(code: str, *search: Path) -> subprocess.CompletedProcess[str]:
     path = f"import sys\nsys.path[:0] = {[str(folder) for folder in search]!r}\n"
     path += "sys.meta_path[:] = [each for each in sys.meta_path if type(each).__name__ != 'TorchvisionFinder']\n"
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", path + code], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-W", "error", "-c", path + code], capture_output=True, text=True, check=False
     )
 
 

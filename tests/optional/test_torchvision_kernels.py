@@ -203,7 +203,7 @@ import_torchvision()
 print(torch._C._dispatch_has_kernel_for_dispatch_key("torchvision::nms", "CompositeExplicitAutograd"))
 print(hasattr(torch.ops.torchvision, "roi_align"))
 """
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.split() == ["False", "False"]
 
 
@@ -221,6 +221,6 @@ pooled = kernels.roi_align(maps, rois, 0.25, 14, 14, 2, False)
 pooled.sum().backward()
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     output, maps = 1000 * 32 * 14 * 14 * 4 / 2**20, 32 * 200 * 320 * 4 / 2**20
     assert int(answer.stdout) < 2 * output + 4 * maps + 150

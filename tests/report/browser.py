@@ -29,7 +29,7 @@ def show(path: Path, *flags: str) -> dict[str, Any]:
     assert CHROMIUM is not None
     with TemporaryDirectory() as profile:
         command = [CHROMIUM, *FLAGS, *flags, f"--user-data-dir={profile}", "--dump-dom", path.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     text = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
     assert text is not None, done.stderr[-2000:]
     seen: dict[str, Any] = json.loads(unescape(text[1]))

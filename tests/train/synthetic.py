@@ -170,7 +170,7 @@ def tensor_hash(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def in_processes(world: int, work: Callable[[], Any], timeout: float = 150) -> list[Any]:
+def in_processes(world: int, work: Callable[[], Any]) -> list[Any]:
     """Run `work` in `world` forked processes with torchrun's variables, and return their results."""
     port = free_port()
     context = multiprocessing.get_context("fork")
@@ -190,7 +190,7 @@ def in_processes(world: int, work: Callable[[], Any], timeout: float = 150) -> l
     for member in processes:
         member.start()
     for member in processes:
-        member.join(timeout)
+        member.join(300)
     hanging = [member for member in processes if member.is_alive()]
     for member in hanging:
         member.kill()

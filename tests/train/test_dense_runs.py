@@ -66,7 +66,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(kind: str, data: Path, tmp_pa
 @pytest.mark.parametrize("kind", ["mask_rcnn", "segmentation"])
 def test_two_processes_train_one_model_and_evaluate_every_image_once(kind: str, data: Path, tmp_path: Path) -> None:
     words = ["parallel=ddp", "accumulate=1", "batch_size=4"]
-    first, second = in_processes(2, lambda: train(config_of(kind, data, tmp_path / "run", *words)).metrics, timeout=120)
+    first, second = in_processes(2, lambda: train(config_of(kind, data, tmp_path / "run", *words)).metrics)
     assert first == second
     alone = evaluate_run(tmp_path / "run")
     assert alone == pytest.approx({name: first[name] for name in alone}, abs=1e-6)

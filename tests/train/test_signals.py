@@ -48,7 +48,7 @@ class Forked:
         return code
 
 
-def wait_for(happened: Callable[[], object], seconds: float = 30) -> None:
+def wait_for(happened: Callable[[], object], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end, "it did not happen in time"
@@ -86,7 +86,7 @@ def test_the_first_signal_saves_and_exits(number: int, workers: int, tmp_path: P
     wait_for(lambda: len(read_lines(out / METRICS)) > 3)
     assert process.process.pid is not None
     os.killpg(process.process.pid, number)
-    assert process.exit_code(within=20) == 0
+    assert process.exit_code(within=50) == 0
     newest = latest(out / "checkpoints")
     assert newest is not None
     assert newest.name == f"step-{len(read_lines(out / METRICS)):08d}"
@@ -98,7 +98,7 @@ def test_a_second_ctrl_c_exits_at_once(tmp_path: Path, capfd: pytest.CaptureFixt
     process.signal(signal.SIGINT)
     time.sleep(0.5)
     process.signal(signal.SIGINT)
-    assert process.exit_code(within=5) == -signal.SIGINT
+    assert process.exit_code(within=50) == -signal.SIGINT
     assert "Press Ctrl-C again to exit at once" in capfd.readouterr().err
 
 
@@ -114,7 +114,7 @@ def test_one_keystroke_that_arrives_twice_counts_once() -> None:
             os.kill(os.getpid(), signal.SIGINT)
         sys.exit("still here after the second keystroke")
 
-    assert Forked(work).exit_code(within=10) == 128 + signal.SIGINT
+    assert Forked(work).exit_code(within=50) == 128 + signal.SIGINT
 
 
 def test_a_process_stuck_in_torch_after_sigterm_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_a_process_stuck_in_torch_after_sigterm_is_ended(tmp_path: Path, monkeyp
     wait_for((tmp_path / "busy").exists)
     time.sleep(1)
     process.signal(signal.SIGTERM)
-    assert process.exit_code(within=10) == 128 + signal.SIGTERM
+    assert process.exit_code(within=50) == 128 + signal.SIGTERM
 
 
 def test_the_signal_handlers_are_restored() -> None:
@@ -178,7 +178,7 @@ def test_when_one_process_ends_all_end(
         return work
 
     processes = [Forked(member(rank)) for rank in (0, 1)]
-    codes = [process.exit_code(within=30) for process in processes]
+    codes = [process.exit_code(within=50) for process in processes]
     assert 0 not in codes
     said = capfd.readouterr().err
     assert ("rank 1 of 2 failed: ArithmeticError: a bug on one process" in said) == (end is break_down)

@@ -44,7 +44,7 @@ def coco_cascade_mask_rcnn() -> TrainConfig:
     """Cascade Mask R-CNN on COCO, 3× schedule, multi-scale: Table 2 (b) of the paper. It takes any vision model.
 
         stepsnet train coco_cascade_mask_rcnn data.root=COCO backbone.weights=RUN
-        stepsnet train coco_cascade_mask_rcnn data.root=COCO model=swin_base backbone.weights=RUN detect.norm=sync
+        torchrun --nproc-per-node 8 -m stepsnet train coco_cascade_mask_rcnn parallel=ddp detect.norm=sync data.root=DIR
 
     Data: as for coco_mask_rcnn. With augment.scale=0.1,2.0 augment.short_side=0,0 data.img_size=1024 it uses
     large-scale jitter: images resized by 0.1 to 2.0 times and cropped to 1024.
@@ -99,7 +99,7 @@ def ade20k_upernet() -> TrainConfig:
     """UPerNet on ADE20K: Table 3 of the paper. It takes any vision model as backbone.
 
         stepsnet train ade20k_upernet data.root=ADE20K backbone.weights=RUN
-        stepsnet train ade20k_upernet data.root=ADE20K model=swin_tiny backbone.weights=RUN segment.norm=sync
+        torchrun --nproc-per-node 8 -m stepsnet train ade20k_upernet parallel=ddp segment.norm=sync data.root=ADE20K
         stepsnet train ade20k_upernet data.root=ADE20K segment.scales=0.5,1.75,6 segment.flip=true segment.window=512
 
     Data: ADEChallengeData2016 as distributed: images/{training,validation} and annotations/{training,validation}; 150

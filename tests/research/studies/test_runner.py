@@ -132,16 +132,14 @@ def test_a_cell_saves_and_exits_when_its_study_dies(tmp_path: Path) -> None:
         process.stdin.flush()
         wait_for(lambda: len(read_lines(folder / "metrics.jsonl")) > 2)
         process.stdin.close()
-        assert process.wait(60) == 128 + signal.SIGTERM
+        assert process.wait() == 128 + signal.SIGTERM
     assert any((folder / "checkpoints").iterdir())
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
+    """Until the time limit of the test."""
+    while not condition():
         time.sleep(0.1)
-    raise AssertionError("it never happened")
 
 
 @pytest.mark.usefixtures("no_processes")
@@ -194,7 +192,7 @@ def test_a_finished_cell_is_not_trained_again_after_its_data_moved(tmp_path: Pat
         assert process.stdin is not None
         process.stdin.write((json.dumps(job) + "\n").encode())
         process.stdin.flush()
-        assert process.wait(timeout=100) == 0
+        assert process.wait() == 0
     assert (folder / "result.json").read_bytes() == before
 
 
