@@ -80,7 +80,6 @@ def test_segmentation_on_two_processes_equals_one(data: Path, tmp_path: Path) ->
     in_processes(
         2,
         lambda: bool(train(config_of("segmentation", data, tmp_path / "two", *words, "accumulate=1", "parallel=ddp"))),
-        120,
     )
     losses = [[line["loss"] for line in read_lines(tmp_path / run / METRICS)] for run in ("one", "parts", "two")]
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
