@@ -27,7 +27,7 @@ Measures one quantity inside a model:
 
   gamma         the shortcut ratio γ = σ(z_0)/σ(z_l) and the other weights of Eq. 2
   gradients     ∂ẑ_l/∂ẑ_0 by autograd beside γ, and gradient norms of the state z_l (all channels) and of weights
-  contribution  how much each step changes the state
+  contribution  how much each step changes the state; a model of `stepify` counts as one step
   width         the effective rank of the state: how many directions of its width it uses
   paths         validation of a run with channels of the slow path (first step) or of the fast path (all others)
                 set to zero (Table 6)

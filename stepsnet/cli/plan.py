@@ -63,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
             cells += [f"{1e3 * seconds:.2f}" if seconds is not None else "" for seconds in (row.seconds, row.measured)]
             cells.append(f"{row.seconds / row.measured - 1:+.1%}" if row.seconds and row.measured else "")
         rows.append([*cells, row.plan])
+    if found.model != args.model:
+        print_text(f"{found.model}\n")
     print_table(Table([*columns, Column("plan", "text", priority=0)], rows))
     print_text(f"plan='{found.plan}'")
     if found.chosen.measured is not None and found.chosen.measured > found.limits["seconds"]:

@@ -156,6 +156,10 @@ def _write_csv(path: Path, results: list[dict[str, Any]]) -> None:
                 lines.writerow([result["file"], rank, best["class"], best["probability"]])
 
 
+LONGEST = 40
+"""Characters of a file's name in the table; the files of results have the whole name."""
+
+
 def _print_results(kind: str, results: list[dict[str, Any]], args: argparse.Namespace) -> str:
     """Print the table of a classifier, and return how many images and objects there are."""
     if kind == "classification" and results:
@@ -163,7 +167,9 @@ def _print_results(kind: str, results: list[dict[str, Any]], args: argparse.Name
         for result in results[:SHOWN]:
             first, *others = result["top"]
             more = ", ".join(f"{other['class']} {other['probability']:.1%}" for other in others)
-            rows.append([Path(result["file"]).name, first["class"], f"{first['probability']:.1%}", more])
+            name = Path(result["file"]).name
+            name = name if len(name) <= LONGEST else f"{name[: LONGEST // 2]}…{name[-LONGEST // 2 + 1 :]}"
+            rows.append([name, first["class"], f"{first['probability']:.1%}", more])
         columns = (Column("image", "name"), Column("class", "name"), "probability", Column("other classes", "text", 2))
         print_table(Table(columns, rows))
     objects = sum(len(result.get("objects", ())) for result in results)

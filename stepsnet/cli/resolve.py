@@ -35,7 +35,7 @@ def resolve(word: str) -> Named:
     """What `word` names. A run or a file comes before a registered name that is written the same."""
     from stepsnet.integrations.foreign import is_foreign
     from stepsnet.models import list_models
-    from stepsnet.runs.folder import WEIGHTS, is_run, is_stepped
+    from stepsnet.runs.folder import WEIGHTS, is_run, is_stepped, transformers_config
 
     path = Path(word).expanduser()
     if is_foreign(word):
@@ -48,6 +48,8 @@ def resolve(word: str) -> Named:
         return Named(word, "run", path)
     if word in list_models():
         return Named(word, "registered")
+    if transformers_config(path):
+        raise UsageError(f"{path} is a model of transformers; write hf:{path}.")
     file = path / WEIGHTS if path.is_dir() else path
     if file.is_file():
         return Named(word, "file", file)

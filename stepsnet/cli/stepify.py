@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepsnet.cli.console import print_json, print_text, progress
+from stepsnet.cli.console import print_json, print_text, progress, say
 from stepsnet.cli.options import check_folder, refuse
 from stepsnet.cli.resolve import find_model
 from stepsnet.errors import UsageError
@@ -128,7 +128,10 @@ def _load(args: argparse.Namespace, *, own: bool = False) -> nn.Module:
     if not is_foreign(args.model):
         how = "registered models take plan= in `stepsnet train` and create_model"
         raise UsageError(f"'{args.model}' is not a model of another library: write timm:NAME or hf:FOLDER; {how}.")
-    return load_foreign(args.model, with_head=True).model
+    loaded = load_foreign(args.model, with_head=True)
+    if loaded.name != args.model:
+        say(loaded.name)
+    return loaded.model
 
 
 def _write(model: nn.Module, args: argparse.Namespace) -> int:

@@ -39,22 +39,22 @@ PRETRAINED = Path(__file__).parents[1] / "pretrained"
 
 def is_run(folder: Path) -> bool:
     """Whether `folder` contains a run."""
-    return (folder / CONFIG).is_file()
+    return (folder / CONFIG).is_file() and not transformers_config(folder)
 
 
 def is_stepped(word: str | Path) -> bool:
     """Whether `word` is a folder that `stepsnet stepify` or `deepen` wrote."""
     folder = Path(word).expanduser()
-    if (folder / "stepsnet.json").is_file():
-        return True
-    config = folder / "config.json"  # of transformers: a run has a file of that name too
-    if not config.is_file():
-        return False
+    return (folder / "stepsnet.json").is_file() or "stepsnet" in transformers_config(folder)
+
+
+def transformers_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a model of transformers; empty if there is none. A run has a file of that name too."""
     try:
-        found = json.loads(config.read_text(encoding="utf-8"))
-    except ValueError:  # who reads it as a run or as a model of transformers says so
-        return False
-    return isinstance(found, dict) and "architectures" in found and "stepsnet" in found
+        found = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # who reads it as a run or as a model of transformers says what is wrong
+        return {}
+    return found if isinstance(found, dict) and found.keys() & {"architectures", "model_type"} else {}
 
 
 def is_finished(folder: Path) -> bool:

@@ -18,7 +18,7 @@ from stepsnet.cost import Cost, LayerOutputs, Memory, count_params
 from stepsnet.errors import UsageError
 from stepsnet.macro import StepPlan
 from stepsnet.models import Model, VisionModel
-from stepsnet.models.design import PLAIN, Design
+from stepsnet.models.design import PLAIN, Design, image_sides
 from stepsnet.models.registry import Variant
 from stepsnet.models.vision import IMAGENET_MEAN, IMAGENET_STD, FeatureInfo
 from stepsnet.surgery.hosts import first_line, run_on_meta
@@ -134,6 +134,10 @@ class AdoptedImages(Adopted, VisionModel):
     """An image classifier of timm or transformers."""
 
     name, takes = "stepified_images", "images"
+
+    def set_input_size(self, img_size: int | tuple[int, int]) -> None:
+        own, wanted = ("×".join(map(str, sides)) for sides in (self.input_size[1:], image_sides(img_size)))
+        raise UsageError(f"a stepified model keeps the image size it was made for, {own}, and cannot take {wanted}")
 
     def __init__(self, design: Design, source: nn.Module | Mapping[str, Any], input_size: Sequence[int]) -> None:
         super().__init__(design, source, input_size)

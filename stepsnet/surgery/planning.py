@@ -40,7 +40,8 @@ def _subject(model: str | nn.Module, options: dict[str, Any]) -> Subject:
     if isinstance(model, str) and not is_foreign(model):
         return ZooSubject(model)
     if isinstance(model, str):
-        return HostSubject(load_foreign(model, with_head=True).model, model, options)
+        loaded = load_foreign(model, with_head=True)
+        return HostSubject(loaded.model, loaded.name, options)
     return HostSubject(model, type(model).__name__, options)
 
 

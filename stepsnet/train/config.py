@@ -348,6 +348,9 @@ def _check_given(config: TrainConfig, given: set[str]) -> None:
         wrong = f"is the same scale {number} times" if number > 1 else f"leaves out the scale {largest:g}"
         raise UsageError(f"segment.scales={smallest:g},{largest:g},{number} {wrong}; 1,1,1 is one scale, "
                          "0.5,1.75,6 are six scales.")
+    if "augment.mix_switch" in given and config.augment.mix_switch in (0, 1):
+        off = "augment.mixup" if config.augment.mix_switch else "augment.cutmix"
+        raise UsageError(f"augment.mix_switch={config.augment.mix_switch:g} leaves {off} without effect; give {off}=0.")
     for key, norm in (("segment.norm", config.segment.norm), ("detect.norm", config.detect.norm)):
         if key in given and norm == "sync" and config.parallel == "none":
             raise UsageError(f"{key}=sync has no effect with parallel=none; it shares statistics between processes.")
@@ -358,6 +361,8 @@ def why_unused(config: TrainConfig, key: str) -> str | None:
     values = flat(to_dict(config))
     if key in _NOT_FOR_STEPIFIED and runs.is_stepped(Path(config.model)):
         return f"on {config.model}: a model of `stepify` or `deepen` has its own plan and joins, and takes no {key}"
+    if key in ("optim.layer_decay", "drop_path") and config.freeze == "body":
+        return "with freeze=body, which trains the head only"
     if key in _ONLY_WITH:
         other, *needed = _ONLY_WITH[key]
         if (own := str(values[other]).lower()) not in needed:

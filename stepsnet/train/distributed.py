@@ -144,6 +144,8 @@ def choose_device(wanted: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"device={wanted} is not available: {str(error).splitlines()[0]}") from error
+    if device.type == "meta":
+        raise UsageError("device=meta holds no values and cannot train; it must be cpu or a GPU, such as cuda.")
     return device
 
 

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import json
+import math
 import types
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -167,7 +168,8 @@ def _guess(text: str) -> Any:
 
 def _checked(key: str, value: Any, hint: Any) -> Any:
     """`value` if it fits one of the alternatives of `hint`; 3 and 3.0 are interchangeable."""
-    for option in _alternatives(hint):
+    finite = type(value) is not float or math.isfinite(value)
+    for option in _alternatives(hint) if finite else ():
         origin, inner = get_origin(option), get_args(option)
         fits = type(value) is option or (origin is dict and isinstance(value, dict))
         if fits or (origin is Literal and value in inner):

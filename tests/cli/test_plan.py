@@ -66,3 +66,18 @@ def test_a_plan_that_is_slower_than_its_budget_is_called_so(
     monkeypatch.setattr("stepsnet.surgery.planning.plan", lambda *_, **__: found)
     assert main(["plan", "test_deit", "--latency", "10ms"]) == 0
     assert "It was measured at 12.50 ms, more than the budget of 10 ms" in capsys.readouterr().out
+
+
+STEPIFY = ["stepify", "hf:llama", "--plan", "128x2, 256x1", "--out", "new"]
+
+
+@pytest.mark.parametrize("words", [["plan", "hf:llama"], STEPIFY])
+def test_a_reduced_configuration_is_named(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    limits = {"hidden_size": 256, "num_hidden_layers": 2, "vocab_size": 100}
+    monkeypatch.setattr("stepsnet.integrations.foreign.LIMITS", limits)
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert "hf:llama (reduced from 6.61 G to 0.00 G parameters: hidden_size=256" in said.out + said.err

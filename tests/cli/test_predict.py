@@ -248,3 +248,16 @@ def test_predictions_are_not_overwritten(
     assert main(["predict", "black.png", "--out", "predictions"]) == 2
     assert "predictions is not an empty folder; give another --out." in capsys.readouterr().err
     assert Path("predictions/predictions.json").stat().st_mtime_ns == first
+
+
+def test_a_long_file_name_is_shortened_on_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(f"{'a' * 90}.png")
+    assert main(["predict", f"{'a' * 90}.png"]) == 0
+    table = capsys.readouterr().out
+    assert "a…a" in table
+    assert "probability" in table
+    assert max(map(len, table.splitlines())) <= 80

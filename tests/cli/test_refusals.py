@@ -157,3 +157,22 @@ def test_files_that_are_no_images_leave_no_folder(folder: Path, capsys: pytest.C
     assert main(["predict", "a.txt"]) == 2
     assert "None of the 1 file is an image that can be read." in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize("command", ["info", "doctor", "export"])
+def test_a_folder_of_transformers_needs_its_prefix(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("llama").mkdir()
+    Path("llama/config.json").write_text('{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}')
+    assert main([command, "llama"]) == 2
+    assert "llama is a model of transformers; write hf:llama." in capsys.readouterr().err
+
+
+def test_a_stepified_model_keeps_its_image_size(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stepify", "timm:test_vit", "--plan", "2", "--out", "stepped"]) == 0
+    assert main(["export", "stepped", "--image-size", "64", "--out", "new.onnx"]) == 2
+    assert "keeps the image size it was made for, 160×160, and cannot take 64×64" in capsys.readouterr().err
+
+
+def test_a_device_without_values_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "digits", *QUICK, "device=meta"]) == 2
+    assert "device=meta holds no values" in capsys.readouterr().err

@@ -129,6 +129,8 @@ def test_damaged_data_are_refused_before_training(
     [
         ({"class_names": [], "mask_values": []}, r"the first masks have the values \[1, 2, 3\]"),
         ({"class_names": ["one"]}, "1 names for 2 classes"),
+        ({"class_names": ["one", "one"]}, "one is among the class names twice"),
+        ({"mask_values": [1, 1]}, "1 is among data.mask_values twice"),
         ({"mask_values": [1, 300]}, "must be between 0 and 255"),
         ({"void_values": [1]}, "1 is in both data"),
     ],

@@ -13,7 +13,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -95,6 +95,10 @@ def _classes(root: Path, config: DataConfig, some: list[tuple[Path, Path]]) -> t
     names = names or [str(value) for value in values]
     if len(names) != len(values) or len(values) < 2:
         raise UsageError(f"there are {len(names)} names for {len(values)} classes; both must be equal and at least 2.")
+    unique: dict[str, list[Any]] = {"the class names": names, "data.mask_values": values}
+    for what, given in unique.items():
+        if (twice := next((each for each in given if given.count(each) > 1), None)) is not None:
+            raise UsageError(f"{twice} is among {what} twice; every class needs its own.")
     if not all(0 <= value < 256 for value in (*values, *config.void_values)) or len(values) > ILLEGAL:
         raise UsageError(f"data.mask_values and data.void_values must be between 0 and 255, at most {ILLEGAL} classes.")
     return tuple(names), values
