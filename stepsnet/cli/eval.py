@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run", help="the folder of the run")
     keys = "workers, device, data.root, data.valid, data.stride, data.valid_windows or eval.batch_size"
-    add("words", nargs="*", metavar="key=value", help=keys)
+    add("words", nargs="*", default=[], metavar="key=value", help=keys)
     add("--ema", action="store_true", help="evaluate the averaged weights")
     add("--results", metavar="FILE", help="detection: write the detections there, as COCO results")
     add("--json", action="store_true", help="print one object instead of a sentence")

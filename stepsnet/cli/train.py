@@ -57,7 +57,7 @@ Common keys: model plan join weights seed iters|epochs batch_size lr out workers
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("recipe", nargs="?", help="one of the recipes above; without it they are listed")
-    add("words", nargs="*", metavar="key=value", help="a key to change; as many as needed")
+    add("words", nargs="*", default=[], metavar="key=value", help="a key to change; as many as needed")
     add("--dry-run", action="store_true", help="show configuration, model, data and steps; train nothing")
     add("--keys", action="store_true", help="explain all keys, or those of a recipe; train nothing")
     _add_track(parser)
@@ -198,7 +198,7 @@ length, so it may rise again.
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("run", help="the folder of the run")
-        add("words", nargs="*", metavar="key=value", help="a key from the list above")
+        add("words", nargs="*", default=[], metavar="key=value", help="a key from the list above")
         _add_track(parser)
         add("--json", action="store_true", help="print one object instead of text")
 

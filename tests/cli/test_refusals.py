@@ -26,6 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["generate", "The old man", "--stop", ""], "a stop string must not be empty"),
         (["generate", "runs/nope"], "There is no run in runs/nope"),
         (["models", "--jso"], "unrecognized arguments: --jso"),
+        (["resume"], "the following arguments are required: run (see"),
         (["info", "test_transformer", "--img-size", "64"], "--img-size is for models of images; test_transformer"),
         (["generate", "--prompt", "The ", "--top-k", "1", "--seed", "3"], "--seed has no effect with --top-k 1"),
         (["generate", "--prompt", "The ", "--top-k", "1", "--temperature", "2"], "--temperature has no effect with"),
