@@ -66,6 +66,8 @@ def words_of(name: str) -> Words:
     names: list[str] = []
     for action in parser_of(name, load(name))._actions:  # argparse has no other way to list them
         choices = [str(choice) for choice in action.choices or ()]
+        if isinstance(action.metavar, str) and "|" in action.metavar:
+            choices = action.metavar.split("|")
         options |= dict.fromkeys(action.option_strings, (action.help or "", choices))
         if not action.option_strings:
             names += choices or _known(name, action.dest)

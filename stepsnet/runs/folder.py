@@ -95,7 +95,8 @@ def new_folder(out: str, stem: str) -> Path:
                          f"`stepsnet resume {folder}` continues it.")
     if folder.exists() and (not folder.is_dir() or any(not e.name.startswith(TEMPORARY) for e in folder.iterdir())):
         raise UsageError(f"{folder} is not an empty folder and not a run; give another folder, out=FOLDER.")
-    check_new_folder(folder)
+    with _usable(folder):
+        check_new_folder(folder)
     return folder
 
 
@@ -146,13 +147,19 @@ def summarize(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def only_one_trainer(folder: Path) -> Iterator[None]:
-    """Lock the run for this process. The operating system releases the lock when the process ends in any way."""
+def _usable(folder: Path) -> Iterator[None]:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / f"{TEMPORARY}lock").open("a+")
+        yield
     except OSError as error:
         raise UsageError(f"{folder} cannot be used as a run folder: {error.strerror}.") from error
+
+
+@contextmanager
+def only_one_trainer(folder: Path) -> Iterator[None]:
+    """Lock the run for this process. The operating system releases the lock when the process ends in any way."""
+    with _usable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / f"{TEMPORARY}lock").open("a+")
     with lock as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # loader workers, which may outlive us, do not inherit it

@@ -87,8 +87,8 @@ def resume(
         if not words:
             return TrainResult(folder, done, done, True, None, metrics)
         if not any(word.startswith(("iters=", "epochs=")) for word in words):
-            raise UsageError(f"{folder} has finished after {counted(done, 'step')}: nothing can change but its length. "
-                             f"iters=N or epochs=N extends it.")
+            raise UsageError(f"{folder} has finished after {counted(done, 'step')}; other keys can change only "
+                             "together with iters=N or epochs=N, which extend it.")
     length = () if done is None else ("iters", "epochs")
     config = customise_resumed(config, words, (*MACHINE_KEYS, *length))
     with join_processes(config.parallel, config.device) as processes:

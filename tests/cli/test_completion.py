@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from stepsnet.cli.completion import words_of
 from stepsnet.cli.main import COMMANDS, main
 from stepsnet.train.recipes import RECIPES
 
@@ -72,3 +73,10 @@ def test_fish_knows_every_command_and_option(capsys: pytest.CaptureFixture[str])
     assert "-x -a 'plain matched matched_grad" in join
     if shutil.which("fish"):
         subprocess.run(["fish", "--no-execute"], input="\n".join(lines), text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value"), [("train", "--track", "mlflow"), ("prepare-text", "--errors", "replace")]
+)
+def test_values_that_a_help_lists_are_completed(command: str, option: str, value: str) -> None:
+    assert value in words_of(command).options[option][1]

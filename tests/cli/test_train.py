@@ -118,7 +118,7 @@ def test_a_whole_run_from_train_to_runs(at_home: Path, capsys: pytest.CaptureFix
     assert main(["resume", str(out)]) == 0
     assert "Finished after 3 steps" in capsys.readouterr().out
     assert main(["resume", str(out), "lr=5"]) == 2
-    assert "has finished after 3 steps: nothing can change but its length" in capsys.readouterr().err
+    assert "has finished after 3 steps; other keys can change only together with" in capsys.readouterr().err
 
     assert main(["runs", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)

@@ -238,6 +238,9 @@ def _read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         content = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="bytes").load()
         rows, labels = np.asarray(content[b"data"], dtype=np.uint8), np.asarray(content[b"labels"], dtype=np.int64)
         return rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).copy(), labels
+    except FileNotFoundError as reason:
+        wanted = "data.root should be an .npz file or the folder cifar-10-batches-py"
+        raise UsageError(f"There is no {path.name} in {path.parent.absolute()}; {wanted}.") from reason
     except (
         OSError,
         EOFError,
