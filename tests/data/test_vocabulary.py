@@ -65,7 +65,7 @@ def test_a_model_of_another_size_is_refused() -> None:
 )
 def test_other_tokenizers_are_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(UsageError, match=r"tokenizer\.json is not a byte-level BPE"):
+    with pytest.raises(UsageError, match=r"tokenizer\.json is not a byte-level BPE, such as GPT-2's"):
         BpeVocabulary.load(tmp_path / "tokenizer.json")
 
 

@@ -80,7 +80,8 @@ class BpeVocabulary(Vocabulary):
         try:
             self.pieces, self.separator = _read_pieces(json.loads(content))
         except (ValueError, KeyError, TypeError) as reason:
-            raise UsageError(f"{where} is not a byte-level BPE of `stepsnet prepare-text` ({reason!r}).") from reason
+            known = "such as GPT-2's or one of `stepsnet prepare-text`"
+            raise UsageError(f"{where} is not a byte-level BPE, {known}.") from reason
         self._encoder: Any = None
 
     @classmethod
