@@ -43,6 +43,8 @@ CIFAR = "pretrained:steps_resnet_mini"
 OUT = "predictions"
 SHOWN = 20
 """How many images of a classifier are listed on the terminal."""
+LONGEST = 40
+"""Characters of a file's name on the terminal; the files of results have the whole name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -154,10 +156,6 @@ def _write_csv(path: Path, results: list[dict[str, Any]]) -> None:
         for result in results:
             for rank, best in enumerate(result["top"], start=1):
                 lines.writerow([result["file"], rank, best["class"], best["probability"]])
-
-
-LONGEST = 40
-"""Characters of a file's name in the table; the files of results have the whole name."""
 
 
 def _print_results(kind: str, results: list[dict[str, Any]], args: argparse.Namespace) -> str:

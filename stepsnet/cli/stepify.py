@@ -66,7 +66,7 @@ hf:TYPE have random weights. For trained weights of timm, use stepsnet.deepen in
 
   stepsnet deepen hf:FOLDER --blocks-added 256x4 --out deeper             four blocks of width 256 in front
   stepsnet deepen hf:FOLDER --blocks-added 512x4 --at every:4 --out deeper
-  stepsnet prepare-text BOOKS --tokenizer FOLDER/tokenizer.json --out TEXT    byte-level BPE, <|endoftext|>
+  stepsnet prepare-text BOOKS --tokenizer FOLDER/tokenizer.json --out TEXT    of a byte-level BPE
   stepsnet train language model=deeper data.root=TEXT
   stepsnet deepen timm:vit_tiny_patch16_224 --blocks-added 96x6 --out deeper
   stepsnet deepen pretrained:steps_transformer_mini --blocks-added 48x2 --out deeper      or a run, or a saved file
