@@ -6,6 +6,7 @@ import argparse
 import csv
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -77,7 +78,8 @@ def run(args: argparse.Namespace) -> int:
     cards: list[tuple[str, str, list[str]]] = []
     unreadable = 0
     with progress("predicting", len(paths), "images") as bar:
-        for index, (path, stem) in enumerate(zip(paths, unique_stems(paths), strict=True)):
+        names_of = zip(paths, unique_stems(paths), shown_names(paths), strict=True)
+        for index, (path, stem, name) in enumerate(names_of):
             try:
                 image = source.read(index)
             except UnreadableImageError as reason:
@@ -86,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             else:
                 found, drawn, lines = PREDICT[predictor.kind](predictor, image, out / stem, args)
                 results.append({"file": str(path), "width": image.width, "height": image.height, **found})
-                cards.append((annotate.thumbnail(drawn), path.name, lines))
+                cards.append((annotate.thumbnail(drawn), name, lines))
             bar.advance()
     if not results:
         out.rmdir()
@@ -101,7 +103,8 @@ def run(args: argparse.Namespace) -> int:
         print_json(document)
     else:
         lost = f" ({counted(unreadable, 'image')} could not be read)" if unreadable else ""
-        print_text(f"{_print_results(predictor.kind, results, args)} See {out / 'gallery.html'}{lost}.")
+        shown = [name for _, name, _ in cards]
+        print_text(f"{_print_results(predictor.kind, shown, results, args)} See {out / 'gallery.html'}{lost}.")
     return 0
 
 
@@ -158,16 +161,15 @@ def _write_csv(path: Path, results: list[dict[str, Any]]) -> None:
                 lines.writerow([result["file"], rank, best["class"], best["probability"]])
 
 
-def _print_results(kind: str, results: list[dict[str, Any]], args: argparse.Namespace) -> str:
+def _print_results(kind: str, names: list[str], results: list[dict[str, Any]], args: argparse.Namespace) -> str:
     """Print the table of a classifier, and return how many images and objects there are."""
     if kind == "classification" and results:
         rows = []
-        for result in results[:SHOWN]:
+        for name, result in zip(names[:SHOWN], results, strict=False):
             first, *others = result["top"]
             more = ", ".join(f"{other['class']} {other['probability']:.1%}" for other in others)
-            name = Path(result["file"]).name
-            name = name if len(name) <= LONGEST else f"{name[: LONGEST // 2]}…{name[-LONGEST // 2 + 1 :]}"
-            rows.append([name, first["class"], f"{first['probability']:.1%}", more])
+            short = name if len(name) <= LONGEST else f"{name[: LONGEST // 2]}…{name[-LONGEST // 2 + 1 :]}"
+            rows.append([short, first["class"], f"{first['probability']:.1%}", more])
         columns = (Column("image", "name"), Column("class", "name"), "probability", Column("other classes", "text", 2))
         print_table(Table(columns, rows))
     objects = sum(len(result.get("objects", ())) for result in results)
@@ -219,3 +221,13 @@ def unique_stems(paths: list[Path]) -> list[str]:
         repeated = sum(earlier.stem == path.stem for earlier in paths[: len(stems)])
         stems.append(f"{path.stem}_{repeated + 1}" if repeated else path.stem)
     return stems
+
+
+def shown_names(paths: list[Path]) -> list[str]:
+    """File names, or paths below the common folder where several images share a name."""
+    names = [path.name for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    full = [path.absolute() for path in paths]
+    common = os.path.commonpath([path.parent for path in full])
+    return [str(path.relative_to(common)) for path in full]

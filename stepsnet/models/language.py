@@ -70,10 +70,17 @@ class Block(nn.Module):
 
 
 class Embedding(nn.Embedding):
-    """Token embedding, also the weight of the head; initialised with deviation 0.02 as in LLaMA."""
+    """Token embedding times `scale`; the head has the same weight, which starts with deviation 0.02 as in LLaMA."""
+
+    def __init__(self, vocab_size: int, width: int, scale: float) -> None:
+        super().__init__(vocab_size, width)
+        self.scale = scale
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids) * self.scale
 
 
 class Transformer(Model):
@@ -81,6 +88,7 @@ class Transformer(Model):
 
     With heads="own", each step has the heads that fit its width. With "uniform", all steps have those of the last one,
     so that the keys and values of all blocks have the same shape, which some tools assume. That costs more weights.
+    `embed_scale` multiplies the embeddings, but not the weight of the head; with 50 their values start at size 1.
     """
 
     family = "transformer"
@@ -95,14 +103,17 @@ class Transformer(Model):
         seq_len: int = 128,
         head_dim: int | None = None,
         heads: str = "own",
+        embed_scale: float = 1.0,
         design: Design = PLAIN,
     ) -> None:
         super().__init__()
+        if not 0.0 < embed_scale < float("inf"):
+            raise UsageError(f"embed_scale is {embed_scale}, but must be a positive number")
         (plan,) = self.plans = design.plans([StepPlan.residual(embed_dim, depth)], round_width)
         check_width(plan, embed_dim, "the model")
         self.input_size = (seq_len,)
         self.vocab_size = vocab_size
-        self.embed: nn.Embedding = Embedding(vocab_size, embed_dim)
+        self.embed: nn.Embedding = Embedding(vocab_size, embed_dim, embed_scale)
         shapes = head_shapes(plan, head_dim, heads)
         build = StageBuilder(design, plan.blocks)
         self.net = build.stage(plan, lambda place: self.block(place, *shapes[place.width], build.residual))

@@ -69,6 +69,7 @@ class ModelOptions(TypedDict, total=False):
     global_pool: str | None
     head_dim: int | None
     heads: str | None
+    embed_scale: float | None
     embed_dim: int | None
     depth: int | None
     depths: Sequence[int] | None
@@ -123,7 +124,7 @@ def check_options(variant: Variant, options: Mapping[str, Any]) -> None:
             raise UsageError(f"{option} is {value!r}, but must be a whole number of at least {least}")
     if not isinstance(bottleneck := options.get("bottleneck") or False, bool):
         raise UsageError(f"bottleneck is {bottleneck!r}, but must be true or false")
-    for option in ("drop_path_rate", "drop_rate"):
+    for option in ("drop_path_rate", "drop_rate", "embed_scale"):
         if not isinstance(value := options.get(option, 0) or 0, (int, float)):
             raise UsageError(f"{option} is {value!r}, but must be a number")
     depths = options.get("depths")

@@ -142,6 +142,8 @@ def choose_device(wanted: str) -> torch.device:
     try:
         device = torch.device(wanted, local_rank) if wanted == "cuda" else torch.device(wanted)
         torch.empty(0, device=device)
+    except NotImplementedError as error:
+        raise UsageError(f"device={wanted} is not available: this build of PyTorch does not support it.") from error
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"device={wanted} is not available: {str(error).splitlines()[0]}") from error
     if device.type == "meta":

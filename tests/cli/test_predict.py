@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from stepsnet.cli.main import main
-from stepsnet.cli.predict import unique_stems
+from stepsnet.cli.predict import shown_names, unique_stems
 from stepsnet.report.annotate import colour, draw_objects
 from stepsnet.train.config import customise
 from stepsnet.train.predictor import Found
@@ -224,6 +224,11 @@ def test_a_gallery_shows_the_annotated_images(root: Path, tmp_path: Path) -> Non
 
 def test_results_of_images_with_the_same_name_are_numbered() -> None:
     assert unique_stems([Path("a/x.png"), Path("b/x.jpg"), Path("y.png"), Path("c/x.png")]) == ["x", "x_2", "y", "x_3"]
+
+
+def test_images_of_one_name_are_shown_with_their_folders() -> None:
+    assert shown_names([Path("in/a/1.png"), Path("in/b/1.png")]) == ["a/1.png", "b/1.png"]
+    assert shown_names([Path("in/a/1.png"), Path("in/b/2.png")]) == ["1.png", "2.png"]
 
 
 def test_masks_tint_and_boxes_frame_the_image() -> None:

@@ -76,6 +76,7 @@ def test_a_dry_run_says_everything_and_does_nothing(at_home: Path, capsys: pytes
         (["train", "digits", "batch_size=5000"], "more than the 1437 training samples"),
         (["train", "digits", "parallel=ddp"], "torchrun --nproc-per-node"),
         (["train", "digits", "device=abacus"], "device=abacus is not available"),
+        (["train", "digits", "device=vulkan"], "device=vulkan is not available: this build of PyTorch does not"),
         (["train", "digits", "out=/dev/null/run"], "/dev/null/run cannot be used as a run folder: Not a directory"),
         (["train", "digits", "out=/proc/run"], "/proc/run cannot be used as a run folder"),
         (["train", "cifar10"], "data.root"),

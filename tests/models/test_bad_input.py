@@ -49,6 +49,8 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
         {"head_dim": 3},
         r"128 heads of width 384 are 3 channels each; rotary positions need an even number",
     ),
+    ("transformer_30m", {"embed_scale": 0}, r"embed_scale is 0, but must be a positive number"),
+    ("transformer_30m", {"embed_scale": "big"}, r"embed_scale is 'big', but must be a number"),
     ("deit_small", {"img_size": 8}, r"img_size 8×8 is smaller than one patch of 16×16; give a smaller patch_size"),
     ("swin_tiny", {"img_size": 3}, r"img_size 3×3 is smaller than one patch of 4×4"),
     ("deit_small", {"window_size": 7}, r"deit_small has no option 'window_size'.*; its options: embed_dim, depth"),

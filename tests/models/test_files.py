@@ -49,6 +49,7 @@ def test_logits_survive_saving_and_loading(key: str, path: Path) -> None:
         ("test_swin", {"plan": [1, 1, 2, "20x2, 40x1"], "window_size": 3, "in_chans": 1}),
         ("test_resnet", {"bottleneck": True, "drop_path_rate": 0.2, "plan": 2}),
         ("test_transformer", {"vocab_size": 50, "plan": "16x1, 32x0", "join": "matched"}),
+        ("test_transformer", {"embed_scale": 8}),
     ],
 )
 def test_options_survive_saving_and_loading(name: str, options: dict[str, Any], path: Path) -> None:

@@ -71,6 +71,19 @@ def test_the_head_is_the_embedding() -> None:
         torch.testing.assert_close(model(ids := example(model, 4)), model.forward_features(ids) @ model.embed.weight.T)
 
 
+def test_embeddings_are_scaled_as_in_gemma() -> None:
+    """The scale applies to what the blocks read, and not to the head, which has the same weight."""
+    from transformers.models.gemma3.modeling_gemma3 import Gemma3TextScaledWordEmbedding
+
+    model = language("test_transformer", embed_scale=50)
+    gemma = Gemma3TextScaledWordEmbedding(model.vocab_size, 32, padding_idx=None, embed_scale=50)
+    gemma.load_state_dict(model.embed.state_dict(), strict=False)
+    ids = example(model, 4)
+    assert torch.equal(model.embed(ids), gemma(ids))
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids), model.forward_features(ids) @ model.embed.weight.T)
+
+
 def test_no_biases() -> None:
     assert [name for name, _ in language("test_steps_transformer").named_parameters() if "bias" in name] == []
 

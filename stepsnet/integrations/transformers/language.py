@@ -54,6 +54,7 @@ class StepsTransformerConfig(NativeConfig, PreTrainedConfig):
     residual: str = "plain"
     head_dim: int | None = None
     heads: str = "own"
+    embed_scale: float = 1.0
     drop_path_rate: float = 0.0
     max_position_embeddings: int = 128
     """The training length. Longer texts also run."""
@@ -94,7 +95,7 @@ class StepsTransformerConfig(NativeConfig, PreTrainedConfig):
 
     def options(self) -> dict[str, Any]:
         """Arguments of `create_model` besides the name."""
-        keys = ("vocab_size", "plan", "join", "macro", "residual", "head_dim", "heads", "drop_path_rate")
+        keys = ("vocab_size", "plan", "join", "macro", "residual", "head_dim", "heads", "embed_scale", "drop_path_rate")
         own = {key: vars(self)[key] for key in keys}  # vars: `head_dim` here is the option, not that of a block
         return {**own, "embed_dim": self.hidden_size, "seq_len": self.max_position_embeddings}
 

@@ -51,9 +51,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"join": "matched"}, {"macro": "reverse"}, {"plan": "8x1, 32x3"}, {"residual": "rezero"}], ids=str
+    "options",
+    [{}, {"join": "matched"}, {"macro": "reverse"}, {"plan": "8x1, 32x3"}, {"residual": "rezero"}, {"embed_scale": 9}],
+    ids=str,
 )
-def test_conversion_keeps_every_tensor_and_option(tmp_path: Path, options: dict[str, str]) -> None:
+def test_conversion_keeps_every_tensor_and_option(tmp_path: Path, options: dict[str, Any]) -> None:
     model, ids = core(**options), make_ids()
     converted = from_stepsnet(model)
     assert torch.equal(converted(ids).logits, model(ids))
