@@ -12,6 +12,7 @@ import pytest
 
 from stepsnet.cli.main import main
 from stepsnet.models.registry import VARIANTS
+from tools import evidence
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -51,6 +52,14 @@ def test_python_blocks_run_in_order(page: str, tmp_path: Path, monkeypatch: pyte
     names: dict[str, object] = {}
     for number, code in enumerate(BLOCKS[page]):
         exec(compile(code, f"{page}, block {number}", "exec"), names)
+
+
+@pytest.mark.parametrize("page", evidence.PAGES, ids=lambda page: page.name)
+def test_results_of_studies_are_those_of_the_committed_cells(page: Path) -> None:
+    """If not: `python -m tools.evidence` writes them."""
+    text = page.read_text(encoding="utf-8")
+    assert evidence.MARKED.search(text)
+    assert evidence.filled(text) == text
 
 
 @pytest.mark.parametrize("function", ["stepify", "deepen", "plan"])

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from stepsnet.report import svg
-from stepsnet.report.chart import Line, LineChart
 from stepsnet.research.studies.networks import CIFAR_SHAPE, COLORS, DIGITS_WORDS, LABELS, NARROW, WIDE, planned
-from stepsnet.research.studies.pages import Charts, gains_over_the_first, loss_over_blocks, seeds_in_words
-from stepsnet.research.studies.results import RULE, Outcome, Results, contrast, number
+from stepsnet.research.studies.pages import Charts, gains_over_the_first, loss_over_blocks, losses_over_training
+from stepsnet.research.studies.results import RULE, Outcome, Results, contrast
 from stepsnet.research.studies.study import Arm, Search, Setting, Size, Study
 
 SEEDS = (0, 1, 2)
@@ -92,24 +91,6 @@ def network(setting: Setting, name: str, plan: str, design: str = "") -> Arm:
     label = f"{'residual' if name == 'residual' else 'Steps'} + {RIVALS[design]}"
     color = svg.SERIES[list(RIVALS).index(design) % len(svg.SERIES)]
     return replace(arm.renamed(f"_{design}", f"model_args.residual={design}"), label=label, color=color)
-
-
-def losses_over_training(results: Results) -> Charts:
-    """Training loss over samples, the mean over seeds of 60 bins: where do the lines cross?"""
-    for setting in results.size.settings():
-        lines, seeds = [], []
-        for arm in results.size.of(setting):
-            runs = [cell.curve for cell in results.finished(arm)]
-            if runs:
-                x = [step * arm.config(0).batch_size for step in runs[0][0]]
-                y = [sum(map(number, losses)) / len(runs) for losses in zip(*(curve[1] for curve in runs), strict=True)]
-                lines.append(Line(f"{arm.label}, {arm.blocks} blocks", x, y, arm.color))
-                seeds.append(len(runs))
-        if lines:
-            yield f"{setting.key}-training-curves", LineChart(
-                lines=lines, title=f"Training loss: {setting.key}", x_label="samples", y_label="training loss (nats)",
-                log_x=True, note=f"{setting.about}; mean over {seeds_in_words(seeds)}",
-            )  # fmt: skip
 
 
 def pairs(results: Results, hypotheses: Iterable[tuple[str, str, str]]) -> list[Outcome]:

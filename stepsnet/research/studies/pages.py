@@ -12,7 +12,7 @@ from stepsnet.report.chart import BarChart, Chart, Line, LineChart
 from stepsnet.report.html import collapsed, command, figures, page, paragraph, section, write
 from stepsnet.report.table import Column, Table
 from stepsnet.research.studies.prediction import prediction_table
-from stepsnet.research.studies.results import HOLDS, REFUTED, Outcome, Results, mean_and_error, with_error
+from stepsnet.research.studies.results import HOLDS, REFUTED, Outcome, Results, mean_and_error, number, with_error
 from stepsnet.research.studies.study import Arm, Setting
 from stepsnet.runs.folder import GAMMA, read_lines
 
@@ -78,6 +78,50 @@ def gains_over_the_first(results: Results) -> Charts:
     for setting in results.size.settings():
         first, *others = results.size.of(setting)
         yield from differences(results, setting, first.key, others)
+
+
+def losses_over_training(results: Results) -> Charts:
+    """Training loss over samples, the mean over seeds of each bin."""
+    for setting in results.size.settings():
+        lines, seeds = [], []
+        for arm in results.size.of(setting):
+            if cells := results.finished(arm):
+                steps, losses = cells[0].curve[0], zip(*(cell.curve[1] for cell in cells), strict=True)
+                lines.append(_over_samples(arm, steps, [mean(map(number, each)) for each in losses]))
+                seeds.append(len(cells))
+        if lines:
+            yield f"{setting.key}-training-curves", LineChart(
+                lines=lines, title=f"Training loss: {setting.key}", x_label="samples", y_label="training loss (nats)",
+                log_x=True, note=f"{setting.about}; mean over {seeds_in_words(seeds)}",
+            )  # fmt: skip
+    yield from gaps_over_training(results)
+
+
+def gaps_over_training(results: Results) -> Charts:
+    """Training loss of each arm less that of the first on the same seeds, after the warm-up: where do lines cross?"""
+    for setting in results.size.settings():
+        first, *others = results.size.of(setting)
+        warmup = first.config(0).schedule.warmup_iters
+        base = {cell.seed: cell.curve for cell in results.finished(first)}
+        lines, seeds = [], []
+        for arm in others:
+            pairs = [(cell.curve, base[cell.seed]) for cell in results.finished(arm) if cell.seed in base]
+            if pairs:
+                gaps = ([number(a) - number(b) for a, b in zip(one[1], two[1], strict=True)] for one, two in pairs)
+                points = [(step, mean(gap)) for step, *gap in zip(pairs[0][0][0], *gaps, strict=True) if step > warmup]
+                lines.append(_over_samples(arm, *zip(*points, strict=True)))
+                seeds.append(len(pairs))
+        if lines:
+            yield f"{setting.key}-training-gaps", LineChart(
+                lines=lines, title=f"Training loss less that of {first.label}: {setting.key}", x_label="samples",
+                y_label="nats; above 0 it is worse", reference=0.0,
+                note=f"{setting.about}, after the warm-up; mean over {seeds_in_words(seeds)}",
+            )  # fmt: skip
+
+
+def _over_samples(arm: Arm, steps: Sequence[float], losses: Sequence[float]) -> Line:
+    samples = [step * arm.config(0).batch_size for step in steps]
+    return Line(f"{arm.label}, {arm.blocks} blocks", samples, losses, arm.color)
 
 
 def gamma_over_depth(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stepsnet.report.chart import BarChart
+from stepsnet.report.chart import BarChart, LineChart
 from stepsnet.research.studies.ablations import PATHS, draw_drops, draw_paths
-from stepsnet.research.studies.pages import Charts, differences, gamma_over_depth, loss_over_blocks
+from stepsnet.research.studies.pages import Charts, differences, gamma_over_depth, gaps_over_training, loss_over_blocks
 from stepsnet.research.studies.results import Results
 from stepsnet.research.studies.study import Cell
 from tests.research.studies import toy
@@ -54,3 +54,19 @@ def test_bars_name_the_blocks_only_where_they_differ() -> None:
     ((_, chart),) = differences(alike, toy.setting(), "toy-a-2", alike.size.arms)
     assert isinstance(chart, BarChart)
     assert list(chart.labels) == ["b"]
+
+
+def test_gaps_compare_equal_seeds_after_the_warm_up() -> None:
+    """The losses of seed 1 are far above those of seed 0. On seed 1 the second network is 0.5 above the first."""
+    arms = [toy.arm(name, "schedule.warmup_iters=1", iters=4) for name in ("first", "second")]
+    found = toy.results({"first": [1.0, 1.0], "second": [None, 1.0]}, arms)
+    curves = {("first", 0): [1.0, 1.0, 1.0], ("first", 1): [9.0, 8.0, 7.0], ("second", 1): [9.0, 8.5, 7.5]}
+    cells = dict(found.found)
+    for (name, seed), losses in curves.items():
+        key = Cell(next(arm for arm in arms if arm.network == name), seed).id
+        cells[key] = replace(cells[key], curve=((1, 2, 3), losses))
+    ((_, chart),) = gaps_over_training(replace(found, found=cells))
+    assert isinstance(chart, LineChart)
+    (line,) = chart.lines
+    assert (list(line.x), list(line.y)) == ([8, 12], [0.5, 0.5])
+    assert chart.note.endswith("mean over one seed")

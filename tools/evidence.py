@@ -1,0 +1,82 @@
+"""Writes the results of studies into README.md and docs/results/studies.md: `python -m tools.evidence`.
+
+The results are docs/results/evidence/STUDY-SIZE/results.jsonl, which `stepsnet study STUDY --size SIZE --out
+docs/results/evidence` writes. The marks `<!-- study: STUDY SIZE PART … -->` and `<!-- end -->` enclose what is written:
+`table`, `outcomes`, `search` or `doctor`. The figures of each study are saved beside its results.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from stepsnet.files import replace_file
+from stepsnet.report.table import Table
+from stepsnet.research.studies.pages import arm_table
+from stepsnet.research.studies.prediction import prediction_table
+from stepsnet.research.studies.registered import get_study
+from stepsnet.research.studies.results import Results
+from stepsnet.research.studies.runner import StudyFiles, collect
+
+ROOT = Path(__file__).parent.parent
+EVIDENCE = ROOT / "docs/results/evidence"
+PAGES = (ROOT / "README.md", ROOT / "docs/results/studies.md")
+COLUMNS = ("network", "blocks", "params", "MACs", "learning rate", "seeds", "validation loss", "γ late")
+MARKED = re.compile(r"(<!-- study: (\w+) (\w+) ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def filled(text: str) -> str:
+    """The page with the results between its marks."""
+
+    def block(found: re.Match[str]) -> str:
+        begin, study, size, parts, end = found.groups()
+        place = StudyFiles(EVIDENCE, get_study(study), size)
+        return begin + "\n\n".join(part_of(place, collect(place), part) for part in parts.split()) + f"\n{end}"
+
+    return MARKED.sub(block, text)
+
+
+def part_of(place: StudyFiles, results: Results, part: str) -> str:
+    """One part of a study's results in Markdown."""
+    size = place.chosen()
+    if part == "table":
+        tables = [columns_of(arm_table(results, setting), COLUMNS) for setting in size.settings()]
+    elif part == "search":
+        tables = [search_table(results)]
+    elif part == "doctor":
+        tables = list(prediction_table(results, place.study.equal_cost))
+    else:
+        return "\n".join(f"- {outcome}" for outcome in place.study.decide(results))
+    return "\n\n".join(table.markdown() for table in tables)
+
+
+def columns_of(table: Table, titles: tuple[str, ...]) -> Table:
+    """The table with these columns only."""
+    kept = [index for index, title in enumerate(table.titles) if title in titles]
+    rows = [[row[index] for index in kept] for row in table.rows]
+    return Table([table.columns[index] for index in kept], rows, table.title)
+
+
+def search_table(results: Results) -> Table:
+    """The validation loss of each arm at each learning rate of the search."""
+    search = results.size.search
+    assert search is not None
+    rows = []
+    for arm in results.size.arms:
+        tries = [results.found.get(cell.id) for cell in search.cells(arm).values()]
+        rows.append([arm.label, *(f"{found.loss:.3f}" if found and found.finished else "–" for found in tries)])
+    return Table(["network", *(f"rate {rate:g}" for rate in search.rates)], rows)
+
+
+def main() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        replace_file(page, filled(text).encode())
+        for _, study, size, _, _ in MARKED.findall(text):
+            place = StudyFiles(EVIDENCE, get_study(study), size)
+            for name, chart in place.study.draw(collect(place)):
+                chart.save(place.folder / f"{name}.svg")
+
+
+if __name__ == "__main__":
+    main()
