@@ -44,6 +44,8 @@ CIFAR = "pretrained:steps_resnet_mini"
 OUT = "predictions"
 SHOWN = 20
 """How many images of a classifier are listed on the terminal."""
+MASK = "_classes"
+"""Ends the names of the masks of a segmenter."""
 LONGEST = 40
 """Characters of a file's name on the terminal; the files of results have the whole name."""
 
@@ -142,10 +144,10 @@ def _segment(predictor: Predictor, image: Any, stem: Path, args: argparse.Namesp
     labels = predictor.segment(image)
     drawn = draw_classes(image, labels, predictor.classes)
     drawn.save(f"{stem}.png")
-    require("PIL.Image", extra="vision").fromarray(labels).save(f"{stem}_classes.png")
+    require("PIL.Image", extra="vision").fromarray(labels).save(f"{stem}{MASK}.png")
     shares = {name: float((labels == number).mean()) for number, name in enumerate(predictor.classes)}
     present = {name: round(share, 4) for name, share in shares.items() if share}
-    found = {"annotated": f"{stem.name}.png", "mask": f"{stem.name}_classes.png", "shares": present}
+    found = {"annotated": f"{stem.name}.png", "mask": f"{stem.name}{MASK}.png", "shares": present}
     return found, drawn, [f"{name} {share:.1%}" for name, share in present.items()]
 
 
@@ -215,11 +217,14 @@ def find_images(given: list[str]) -> list[Path]:
 
 
 def unique_stems(paths: list[Path]) -> list[str]:
-    """A name for each result: that of the image, numbered where several images share it."""
+    """A name for each result: that of the image, numbered where its files would replace those of another."""
     stems: list[str] = []
+    taken: set[str] = set()
     for path in paths:
-        repeated = sum(earlier.stem == path.stem for earlier in paths[: len(stems)])
-        stems.append(f"{path.stem}_{repeated + 1}" if repeated else path.stem)
+        names = itertools.chain([path.stem], (f"{path.stem}_{number}" for number in itertools.count(2)))
+        stem = next(name for name in names if taken.isdisjoint((name, f"{name}{MASK}")))
+        taken |= {stem, f"{stem}{MASK}"}
+        stems.append(stem)
     return stems
 
 

@@ -86,7 +86,11 @@ def _run(place: StudyFiles, args: argparse.Namespace) -> int:
     if args.hours is not None and not args.hours > 0:  # also nan
         raise UsageError(f"--hours is {args.hours}, but must be above 0.")
     only = "*" if args.only is None else args.only
-    roots = dict(_pair(word) for word in args.data)
+    roots: dict[str, str] = {}
+    for key, path in map(_pair, args.data):
+        if key in roots:
+            raise UsageError(f"--data {key} is given twice; give it once.")
+        roots[key] = path
     cells = left(place, only)
     if not cells and not any(fnmatch(cell.id, only) for cell in place.chosen().cells(collect(place).found)):
         names = "a cell is named by its arm and its seed, as ARM-s0; --dry-run lists the arms"
@@ -192,7 +196,7 @@ def cores() -> int:
 
 def _pair(word: str) -> tuple[str, str]:
     key, equals, path = word.partition("=")
-    if not equals:
+    if not equals or not path:
         raise UsageError(f"--data {word} is not of the form KEY=PATH, as gutenberg=FOLDER.")
     if not Path(path).exists():
         raise UsageError(f"--data {word}: there is no {path}.")

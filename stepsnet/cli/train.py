@@ -172,7 +172,9 @@ def _print_preview(found: dict[str, Any]) -> None:
         print_text(f"start   {found['start']}")
     print_text("data    " + ", ".join(f"{key} {value}" for key, value in found["data"].items()))
     per_epoch = f"{steps['per_epoch']:,} per epoch"
-    print_text(f"steps   {steps['total']:,} in all, {per_epoch}; peak learning rate {steps['peak_lr']:.3g}")
+    unended = steps["warmup"] >= steps["total"]
+    peak = f"{steps['peak_lr']:.3g}" + (f", because the warm-up has {steps['warmup']:,} steps" if unended else "")
+    print_text(f"steps   {steps['total']:,} in all, {per_epoch}; highest learning rate {peak}")
 
 
 class Resume:

@@ -18,6 +18,7 @@ TEXT_KINDS = ("text", "tokens", "gutenberg", "python_docs")
 EMBEDDED_KINDS = ("digits", "python_docs")
 """Kinds that come with a library or with Python itself and take no `root`."""
 _MASK = (1 << 64) - 1
+TRAINED_ON = "data.valid=%s is part of the training data in %s, so the validation does not show generalisation."
 CROPS = ("none", "pad", "resized")
 
 
@@ -32,8 +33,8 @@ class DataConfig:
     strict: bool = False
     """An unreadable file stops the run; otherwise it is skipped, logged and counted."""
     valid: str = ""
-    """Validation data outside `root` (text files, or a folder of images); for prepared text and Gutenberg: the part,
-    `valid` or `test`; empty: found in `root` or split from it."""
+    """Validation data: text files, or a folder of images; for prepared text and Gutenberg: the part, `valid` or `test`.
+    If empty, images and prepared text have it in `root`, or it is split from the training data."""
     valid_fraction: float = 0.1
     """Share of the data for validation, if the data have no split."""
     img_size: int = 224

@@ -14,8 +14,8 @@ def unused_keys(config: DataConfig) -> dict[str, str]:
     if config.kind == "image_folder":
         from stepsnet.data.images.readers import image_folders
 
-        train, valid = image_folders(config)
-        return _no_split(f"in {valid}") if train != valid else {}
+        _, valid = image_folders(config)
+        return {} if valid is None else _no_split(f"in {valid}")
     if config.kind == "mask_folder":
         from stepsnet.data.dense.masks import mask_places
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 import torch.fx.experimental._config as shape_config
 from torch import Tensor, nn
+from torch._dynamo.exc import UserError
 from torch.export import ExportedProgram
 
 from stepsnet import __version__
@@ -51,9 +52,14 @@ def trace(model: Model, *, dynamic: bool = True, any_size: bool = False, example
         shape[axis.number] = axis.smallest + (2 * axis.number + 3) * axis.step
     inputs = (example_input(model, tuple(shape)).to(example.dtype),)
     with torch.no_grad(), quiet(), _sizes_of_one_are_general():
-        program = torch.export.export(
-            traceable(model), inputs, dynamic_shapes=({axis.number: axis.dim() for axis in axes},), strict=False
-        )
+        try:
+            program = torch.export.export(
+                traceable(model), inputs, dynamic_shapes=({axis.number: axis.dim() for axis in axes},), strict=False
+            )
+        except UserError as error:
+            size = "×".join(map(str, model.input_size))
+            raise UsageError(f"torch.export has no program for every batch size with inputs of {size}, as for maps of "
+                             "one pixel; give a larger size.") from error
     return Traced(program, axes, facts_of(model, axes))
 
 

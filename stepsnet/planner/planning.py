@@ -246,7 +246,8 @@ def _why_not_deeper(counted: Counted, limit: NDArray[np.float64], deepest: Candi
     worst = int(over.argmax())
     if over[worst] > 0:
         return f"{most}: another block of width {width} exceeds the budget of {RESOURCES[worst]} by {over[worst]:.2%}"
-    return f"{most} that the planner allows: each step gets half to twice the share of MACs that it has in the paper"
+    shares = "each step must get half to twice the share of MACs that it has in the paper"
+    return f"{most} that fit both the budget and the planner's rule: {shares}"
 
 
 def _nothing_fits(subject: Subject, counted: Counted, whole: NDArray[np.float64], limit: NDArray[np.float64]) -> str:

@@ -236,7 +236,7 @@ def _memory_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         first = next(other for other in rows if other["mode"] == row["mode"])
         if row is not first and row["saved_per_input"]:
-            grown = row["growth"] is not None and first["growth"]
+            grown = all(each["growth"] is not None and each["growth"] > 0 for each in (row, first))  # else it is noise
             growth = f", and its total memory grows {row['growth'] / first['growth']:.2f} × as much" if grown else ""
             ratio = row["saved_per_input"] / first["saved_per_input"]
             sentences.append(f"{row['model']} saves {ratio:.2f} × the bytes of {first['model']} for backward{growth}.")

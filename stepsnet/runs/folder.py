@@ -63,8 +63,9 @@ def is_finished(folder: Path) -> bool:
 
 
 def find_runs(root: Path) -> list[Path]:
-    """The run folders below `root`, sorted by path."""
-    return [file.parent for file in sorted(root.rglob(CONFIG)) if CHECKPOINTS not in file.parts]
+    """The run folders below `root`, sorted by path. Folders that cannot be read, or vanish, are passed over."""
+    found = (Path(folder) for folder, _, files in os.walk(root) if CONFIG in files)
+    return sorted(folder for folder in found if CHECKPOINTS not in folder.parts)
 
 
 def shipped_models() -> list[str]:

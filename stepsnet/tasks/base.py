@@ -95,6 +95,9 @@ class WholeSetTask(Task, Protocol):
 class TaskWithFiles(Task, Protocol):
     """A task with files in the run folder, so that the folder is enough for predictions."""
 
+    def check_run(self, folder: Path) -> None:
+        """Refuse data that do not fit the run in `folder`: of other classes, or with another tokenizer."""
+
     def write_files(self, folder: Path) -> None:
         """Write the files when a run starts or continues."""
 

@@ -17,11 +17,13 @@ from torch.nn import functional as F
 
 from stepsnet.data.config import AugmentConfig, DataConfig, mix, torch_seeded
 from stepsnet.data.images.datasets import ImageDataset, ImageSample, ImageSource, LabelledImages, make_transform
-from stepsnet.files import write_json
+from stepsnet.errors import UsageError
+from stepsnet.files import read_json, write_json
 from stepsnet.optional.torchvision import import_torchvision
 from stepsnet.runs.folder import CLASSES
 from stepsnet.tasks.base import Batch, MapDataset
 
+SHOWN = 5  # classes that an error lists
 _MIXING = 0x313  # separates the random draws of Mixup and CutMix from those of single samples
 
 
@@ -53,6 +55,12 @@ class Classification:
     def facts(self) -> dict[str, Any]:
         """What predictions need to know about the data."""
         return {"classes": list(self.classes), "mean": list(self.mean), "std": list(self.std)}
+
+    def check_run(self, folder: Path) -> None:
+        known = read_json(folder / CLASSES).get("classes", list(self.classes))
+        if known != list(self.classes):
+            own, found = (", ".join(names[:SHOWN]) + " …" * (len(names) > SHOWN) for names in (known, self.classes))
+            raise UsageError(f"{folder} was trained on other classes ({own}) than the data have ({found}).")
 
     def write_files(self, folder: Path) -> None:
         """Write classes.json for `stepsnet predict`."""

@@ -17,6 +17,9 @@ from stepsnet.data.config import mix
 from stepsnet.data.text.vocabulary import Vocabulary
 from stepsnet.errors import UsageError
 
+COLDEST = 1e-6
+"""The lowest temperature: logits divided by less can overflow."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
@@ -29,8 +32,9 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.temperature >= 0:  # also nan
-            raise UsageError(f"temperature is {self.temperature}, but must be at least 0 (0: the most probable token).")
+        if not (self.temperature == 0 or self.temperature >= COLDEST):  # also nan
+            raise UsageError(f"temperature is {self.temperature}, but must be at least {COLDEST}, or 0 for the most "
+                             "probable token.")
         if self.top_k < 0:
             raise UsageError(f"top-k is {self.top_k}, but must be a number of tokens, or 0 for all.")
         if not 0 < self.top_p <= 1:

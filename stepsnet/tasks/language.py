@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from stepsnet.data.config import DataConfig
 from stepsnet.data.text.tokens import TOKENIZER
+from stepsnet.data.text.trained import vocabulary_of
 from stepsnet.data.text.vocabulary import BpeVocabulary
 from stepsnet.data.text.windows import IGNORED, Text, TextSample, TrainWindows, ValidWindows
 from stepsnet.errors import UsageError
@@ -50,15 +51,15 @@ class Language:
     def model_kwargs(self) -> dict[str, Any]:
         return {"vocab_size": len(self.vocabulary.pieces), "seq_len": self.seq_len}
 
-    def write_files(self, folder: Path) -> None:
-        """Copy the tokenizer, which must stay the same for the whole run, for `stepsnet generate`."""
-        if not isinstance(self.vocabulary, BpeVocabulary):
-            return
-        path = folder / TOKENIZER
-        if path.is_file() and BpeVocabulary.load(path).identity != self.vocabulary.identity:
+    def check_run(self, folder: Path) -> None:
+        if vocabulary_of(folder).identity != self.vocabulary.identity:
             raise UsageError(f"{folder} was started with a different tokenizer from that of data.root; "
                              "give the data that it was started with.")
-        replace_file(path, self.vocabulary.content.encode())
+
+    def write_files(self, folder: Path) -> None:
+        """Copy the tokenizer for `stepsnet generate`."""
+        if isinstance(self.vocabulary, BpeVocabulary):
+            replace_file(folder / TOKENIZER, self.vocabulary.content.encode())
 
     def collate(self, samples: list[TextSample | None]) -> Batch:
         kept = [sample for sample in samples if sample is not None]

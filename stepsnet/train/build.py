@@ -34,6 +34,7 @@ from stepsnet.tasks.base import DenseTask, Task
 from stepsnet.train.config import TrainConfig, customise, tasks_of, why_unused
 from stepsnet.train.distributed import Processes
 from stepsnet.train.loader import BatchKeys
+from stepsnet.train.optim import lr_share, warmup_steps
 from stepsnet.train.typed import flat, to_dict
 
 SET_BY = {
@@ -221,7 +222,9 @@ def preview(config: TrainConfig) -> dict[str, Any]:
     check_new_run(config, model)
     cost = model.cost()
     per_epoch = BatchKeys(len(task.train), config.batch_size, config.seed, Processes()).batches_per_epoch
-    steps = {"total": config.total_steps(per_epoch), "per_epoch": per_epoch, "peak_lr": config.peak_lr}
+    total, warmup = config.total_steps(per_epoch), warmup_steps(config.schedule, per_epoch)
+    highest = config.peak_lr * lr_share(config.schedule, min(warmup, total - 1), total, per_epoch)
+    steps = {"total": total, "per_epoch": per_epoch, "warmup": warmup, "peak_lr": highest}
     costs = {"plan": model.plan, "blocks": cost.blocks, "layers": cost.layers, "params": cost.params, "macs": cost.macs}
     named = {"name": config.model, **costs}
     start = {"start": str(model.started)} if model.started else {}

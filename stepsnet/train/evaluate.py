@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from stepsnet.errors import UsageError
 from stepsnet.models import Model, load_model
 from stepsnet.runs.folder import CHECKPOINTS, WEIGHTS, WEIGHTS_EMA
-from stepsnet.tasks.base import Batch, DenseTask, Task, WholeSetTask
+from stepsnet.tasks.base import Batch, DenseTask, Task, TaskWithFiles, WholeSetTask
 from stepsnet.train.build import load_dense_weights, model_of, task_of
 from stepsnet.train.checkpoint import latest, read_weights
 from stepsnet.train.config import EVALUATION_KEYS, TrainConfig, customise_resumed, read_config
@@ -81,6 +81,8 @@ def evaluate_run(
 def trained_model(folder: Path, config: TrainConfig, *, ema: bool = False) -> tuple[Task, Model]:
     """The task of the run in `folder` and its model with the final weights, or those of its latest checkpoint."""
     task = task_of(config)
+    if isinstance(task, TaskWithFiles):
+        task.check_run(folder)
     final = folder / (WEIGHTS_EMA if ema else WEIGHTS)
     if final.exists() and isinstance(task, DenseTask):
         model = model_of(config, task, pretrained=False)

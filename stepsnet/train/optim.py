@@ -19,13 +19,17 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr * group["lr_share"]
 
 
+def warmup_steps(config: ScheduleConfig, steps_per_epoch: int) -> int:
+    return max(config.warmup_iters, round(config.warmup_epochs * steps_per_epoch))
+
+
 def lr_share(config: ScheduleConfig, step: int, total: int, steps_per_epoch: int) -> float:
     """The learning rate relative to its peak, at update `step` (from 0) of `total`. A function of the step alone.
 
     It grows linearly from `start` to 1 during the warm-up and then falls to `end` at the last update. The kind `steps`
     divides it by ten at each of its drops instead.
     """
-    warmup = max(config.warmup_iters, round(config.warmup_epochs * steps_per_epoch))
+    warmup = warmup_steps(config, steps_per_epoch)
     if step < warmup:
         return config.start + (1 - config.start) * step / warmup
     if config.kind == "constant":

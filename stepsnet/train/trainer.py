@@ -193,6 +193,7 @@ class Trainer:
             for name in (runs.METRICS, runs.EVALUATIONS):
                 self._lines[name] = runs.StepLines(self.out / name, keep_until=self.step)
             if isinstance(self.task, TaskWithFiles):
+                self.task.check_run(self.out)
                 self.task.write_files(self.out)
         for callback in self.callbacks:
             callback.on_start(self)

@@ -128,6 +128,14 @@ def test_validation_can_slide_its_window_afterwards(prepared: Path, capsys: pyte
     assert len(set(losses)) == 3
 
 
+def test_evaluation_with_another_tokenizer_is_refused(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, other, book = (prepared.parent / name for name in ("run", "other", "book.txt"))
+    train(customise(get_recipe("wikitext103"), [*TINY, f"data.root={prepared}", f"out={run}"]))
+    assert main(["prepare-text", str(book), "--vocab", "280", "--out", str(other), "--workers", "1"]) == 0
+    assert main(["eval", str(run), f"data.root={other}"]) == 2
+    assert f"{run} was started with a different tokenizer from that of data.root" in capsys.readouterr().err
+
+
 def test_a_run_does_not_change_its_tokenizer(prepared: Path) -> None:
     run = prepared.parent / "run"
     config = customise(get_recipe("wikitext103"), [*TINY, f"data.root={prepared}", f"out={run}"])

@@ -89,6 +89,8 @@ def refused(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         (["study", "--size", "quick"], "--size needs the name of a study"),
         (["study", "--workers", "2"], "--workers needs the name of a study"),
         (["study", "--list", "join"], "leave out join or --list"),
+        (["study", "fixed_width", "--size", "full", "--data", "cifar10=run", "--data", "cifar10=masks"], "given twice"),
+        (["study", "fixed_width", "--size", "full", "--data", "cifar10="], "is not of the form KEY=PATH"),
         (["study", "steps", "--report", "--dry-run"], "--report has no effect with --dry-run"),
         (["prepare-text", "book.txt", "--column", "text", "--out", "new"], "--column is for data sets"),
         (["prepare-text", "book.txt", "--leave-out", "book.txt:9000-9001", "--vocab", "300", "--out", "tokens"],
@@ -107,6 +109,13 @@ def test_an_option_without_effect_is_refused(words: list[str], sentence: str, re
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 def test_a_folder_in_use_is_refused_before_the_data_are_read(dry: list[str], refused: Refused) -> None:
     assert "run holds a finished run" in refused(["train", "image_folder", "data.root=nowhere", "out=run", *dry])
+
+
+def test_a_dry_run_shows_the_learning_rate_that_is_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*DRY, "lr=0.01", "schedule.warmup_iters=100", "schedule.start=0", "iters=11"]) == 0
+    assert "highest learning rate 0.001, because the warm-up has 100 steps" in capsys.readouterr().out
+    assert main([*DRY, "lr=0.01", "schedule.warmup_iters=10", "iters=11"]) == 0
+    assert "highest learning rate 0.01\n" in capsys.readouterr().out
 
 
 def test_a_dry_run_shows_only_keys_that_are_used(capsys: pytest.CaptureFixture[str]) -> None:

@@ -226,6 +226,12 @@ def test_results_of_images_with_the_same_name_are_numbered() -> None:
     assert unique_stems([Path("a/x.png"), Path("b/x.jpg"), Path("y.png"), Path("c/x.png")]) == ["x", "x_2", "y", "x_3"]
 
 
+def test_no_result_replaces_that_of_another_image() -> None:
+    """A segmenter writes NAME.png and NAME_classes.png."""
+    numbered = [Path("a/x.png"), Path("b/x.png"), Path("b/x_2.png"), Path("b/x_classes.png")]
+    assert unique_stems(numbered) == ["x", "x_2", "x_2_2", "x_classes_2"]
+
+
 def test_images_of_one_name_are_shown_with_their_folders() -> None:
     assert shown_names([Path("in/a/1.png"), Path("in/b/1.png")]) == ["a/1.png", "b/1.png"]
     assert shown_names([Path("in/a/1.png"), Path("in/b/2.png")]) == ["1.png", "2.png"]

@@ -49,6 +49,18 @@ def test_validation_can_be_elsewhere_and_lack_a_class(
     assert loaded.valid.labels.tolist() == [1]
 
 
+def test_a_validation_folder_is_used_whole_even_if_it_is_trained_on(
+    tmp_path: Path, make_image: MakeImage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        make_image(tmp_path / f"a/{number}.png")
+    monkeypatch.chdir(tmp_path.parent)
+    for spelling in (tmp_path, Path(tmp_path.name)):
+        loaded = folder(tmp_path, valid=str(spelling))
+        assert len(loaded.train.labels) == len(loaded.valid.labels) == 3
+    assert caplog.text.count("is part of the training data") == 2
+
+
 def test_without_a_split_a_part_of_each_class_is_for_validation(tmp_path: Path, make_image: MakeImage) -> None:
     for number in range(10):
         make_image(tmp_path / f"a/{number}.png")

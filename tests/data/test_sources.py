@@ -145,16 +145,28 @@ def test_the_error_names_a_missing_column(tmp_path: Path) -> None:
         ({"names": ["test.txt"]}, "there is no training text"),
         ({"names": ["train.txt"], "left_out": ["train.txt:5-5"]}, "not FILE:START-STOP"),
         ({"names": ["train.txt"], "left_out": ["other.txt:0-5"]}, "has other.txt, which is not one of the files"),
+        ({"names": ["train.txt"], "left_out": ["train.txt:0-1", "train.txt:2-3"]}, "has train.txt twice; only one"),
+        ({"names": ["b/train.txt", "a/train.txt"], "left_out": ["train.txt:0-1"]}, "2 files have this name"),
     ],
 )
 def test_invalid_arguments_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Any, sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("train.txt", "test.txt"):
+    for name in ("train.txt", "test.txt", "a/train.txt", "b/train.txt"):
+        Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("text")
     with pytest.raises(UsageError, match=sentence):
         find_sources(**words)
+
+
+def test_characters_are_left_out_of_the_file_of_that_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        Path(name).mkdir()
+        Path(f"{name}/book.txt").write_text("text")
+    found = find_sources(["a/book.txt", "b/book.txt"], left_out=["b/book.txt:1-3"])
+    assert [source.left_out for source in found if isinstance(source, TextFile)] == [(0, 0), (1, 3)]
 
 
 def test_a_changed_file_is_another_source(tmp_path: Path) -> None:

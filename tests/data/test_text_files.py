@@ -93,6 +93,14 @@ def test_validation_can_be_another_file(tmp_path: Path) -> None:
     assert (whole(text.train), whole(text.valid)) == (b"t" * 20, b"v" * 10)
 
 
+def test_validation_text_that_is_trained_on_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a" * 20)
+    (tmp_path / "b.txt").write_bytes(b"b" * 10)
+    text = load(tmp_path, valid=str(tmp_path / "b.txt"))
+    assert (whole(text.train), whole(text.valid)) == (b"a" * 20 + b"b" * 10, b"b" * 10)
+    assert "b.txt is part of the training data" in caplog.text
+
+
 def test_a_large_file_is_mapped_and_pickled_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_module, "MAPPED_FROM", 1000)
     (tmp_path / "large.txt").write_bytes(b"0123456789" * 1000)

@@ -11,7 +11,7 @@ import torch
 from stepsnet.errors import UsageError
 from stepsnet.export import at_size, export_model, has_batch_norms, openvino_callable, program, to_openvino
 from stepsnet.export.check import FORMATS, Difference, Format, check_shapes
-from stepsnet.export.program import Traced, free_axes
+from stepsnet.export.program import Traced, free_axes, trace
 from stepsnet.models import create_model
 from tests.models.tiny import shake
 
@@ -122,6 +122,13 @@ def test_openvino_refuses_invalid_arguments(tmp_path: Path) -> None:
 def test_folding_without_batch_norms_is_refused() -> None:
     with pytest.raises(UsageError, match="nothing to fold in a swin"):
         has_batch_norms(create_model("test_swin"))
+
+
+def test_maps_of_one_pixel_are_refused() -> None:
+    model = create_model("test_swin").eval()
+    at_size(model, 16, 16)
+    with pytest.raises(UsageError, match="with inputs of 3×16×16, as for maps of one pixel; give a larger size"):
+        trace(model)
 
 
 def test_an_image_size_for_a_language_model_is_refused() -> None:

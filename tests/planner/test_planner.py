@@ -64,6 +64,12 @@ def test_max_is_the_deepest() -> None:
     assert found.chosen.blocks == found.deepest == max(row.blocks for row in found.rows)
 
 
+def test_the_reason_for_the_depth_names_the_budget_too() -> None:
+    whole, less = (plan_for(ZooSubject("test_deit"), blocks="max", macs=macs) for macs in (None, "0.95M"))
+    assert less.deepest < whole.deepest
+    assert "that fit both the budget and the planner's rule" in less.why_not_deeper
+
+
 def test_steps_fixes_the_number_of_steps() -> None:
     assert plan_for(ZooSubject("deit_tiny"), blocks=18, steps=2).plan.count("x") == 2
 

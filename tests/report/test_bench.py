@@ -99,3 +99,12 @@ def test_less_memory_is_a_ratio_below_one() -> None:
     ]
     said = findings({"benchmark": "memory", "rows": rows})
     assert said == ["steps saves 0.75 × the bytes of plain for backward, and its total memory grows 0.50 × as much."]
+
+
+@pytest.mark.parametrize("growths", [(-20, 10), (20, -10), (0, 10)])
+def test_memory_that_does_not_grow_has_no_ratio(growths: tuple[int, int]) -> None:
+    """The growth of a tiny model is noise and can be negative."""
+    rows = [{"model": name, "mode": "training", "growth": growth, "saved_per_input": 4}
+            for name, growth in zip(("plain", "steps"), growths, strict=True)]  # fmt: skip
+    said = findings({"benchmark": "memory", "rows": rows})
+    assert said == ["steps saves 1.00 × the bytes of plain for backward."]

@@ -70,6 +70,7 @@ def test_another_seed_draws_other_tokens() -> None:
     [
         ({"temperature": -1}, "temperature is -1"),
         ({"temperature": float("nan")}, "temperature is nan"),
+        ({"temperature": 1e-40}, "temperature is 1e-40, but must be at least 1e-06, or 0 for the most probable token"),
         ({"top_k": -1}, "top-k is -1"),
         ({"top_p": 0}, "top-p is 0"),
         ({"top_p": 1.5}, r"top-p is 1\.5"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -98,3 +99,14 @@ def test_a_language_model_starts_only_from_its_own_tokens(capsys: pytest.Capture
     capsys.readouterr()
     assert main(["train", "language", "data.root=tokens", *text, "weights=bytes", "out=other"]) == 2
     assert "another tokenizer" in capsys.readouterr().err
+
+
+def test_evaluation_on_other_classes_is_refused(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Labels are numbers: the first class of other data would count as the first class of the run."""
+    train(configure(get_recipe("image_folder"), words("model=test_deit")))
+    shutil.copytree(images / "images", images / "others")
+    for part in ("train", "val"):
+        (images / "others" / part / "cat").rename(images / "others" / part / "dog")
+    assert main(["eval", "run", "data.root=others"]) == 2
+    said = "run was trained on other classes (ant, bee, cat) than the data have (ant, bee, dog)."
+    assert said in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
+import logging
 import math
 import os
 import pickle
@@ -18,10 +19,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stepsnet.data.config import DataConfig, refuse_unused_root
+from stepsnet.data.config import TRAINED_ON, DataConfig, refuse_unused_root
 from stepsnet.data.images.datasets import IMAGENET_MEAN, IMAGENET_STD, ArraySource, FileSource, LabelledImages
 from stepsnet.errors import UsageError
 from stepsnet.optional import require
+
+log = logging.getLogger("stepsnet.data")
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 VALID_FOLDERS = ("val", "valid", "validation", "test")
@@ -40,22 +43,25 @@ def load_image_folder(config: DataConfig) -> LabelledImages:
     train_folder, valid_folder = image_folders(config)
     classes = _class_names(train_folder)
     train = _scan(train_folder, classes)
-    if valid_folder == train_folder:
+    if valid_folder is None:
+        valid_folder = train_folder
         train, valid = _split_by_name(train, config.valid_fraction)
     else:
         valid = _scan(valid_folder, classes)
+        if valid_folder.samefile(train_folder):
+            log.warning(TRAINED_ON, config.valid, train_folder)
     sources = FileSource(train_folder, train), FileSource(valid_folder, valid)
     name = str(Path(config.root).expanduser())
     return LabelledImages(name, tuple(classes), IMAGENET_MEAN, IMAGENET_STD, *sources)
 
 
-def image_folders(config: DataConfig) -> tuple[Path, Path]:
-    """The folders of training and validation; the same one twice if its images are split."""
+def image_folders(config: DataConfig) -> tuple[Path, Path | None]:
+    """The folders of training and validation; None if the images of the first are split."""
     root = _folder(config.root, "a folder with one folder of images per class")
     train_folder = root / "train" if (root / "train").is_dir() else root
     if config.valid:
         return train_folder, _folder(config.valid, "the validation images, one folder per class")
-    return train_folder, train_folder if train_folder == root else _valid_folder(root)
+    return train_folder, None if train_folder == root else _valid_folder(root)
 
 
 def load_tiny_imagenet(config: DataConfig) -> LabelledImages:

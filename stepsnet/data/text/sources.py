@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
@@ -160,20 +160,33 @@ def find_sources(
     column: str = "text",
 ) -> list[Source]:
     """Sources from files, folders, saved data sets and hub names. Their names decide train, valid or test."""
-    ranges = dict(_parse_range(word) for word in left_out)
     found: list[Source] = []
     for part, words in ((None, names), ("valid", valid), ("test", test)):
         for word in words:
-            found += _find(word, part, ranges, column)
-    unused = ranges.keys() - {source.name for source in found}
-    if unused:
-        raise UsageError(f"--leave-out has {unused.pop()}, which is not one of the files.")
+            found += _find(word, part, column)
+    for word in left_out:
+        name, characters = _parse_range(word)
+        found = _without(found, name, characters)
     if not any(source.part == "train" for source in found):
         raise UsageError("there is no training text: by their names, all files are for validation or test.")
     return sorted(found, key=lambda source: PARTS.index(source.part))  # stable: keeps the order within a part
 
 
-def _find(word: str, part: str | None, ranges: Mapping[str, tuple[int, int]], column: str) -> list[Source]:
+def _without(sources: Sequence[Source], name: str, characters: tuple[int, int]) -> list[Source]:
+    """The sources, one of them without these characters: the file of that path, or the only file of that name."""
+    files = [source for source in sources if isinstance(source, TextFile)]
+    named = [file for file in files if str(file.path) == name] or [file for file in files if file.name == name]
+    if not named:
+        raise UsageError(f"--leave-out has {name}, which is not one of the files.")
+    if len(named) > 1:
+        raise UsageError(f"--leave-out has {name}, but {len(named)} files have this name; give the path of one.")
+    if named[0].left_out != (0, 0):
+        raise UsageError(f"--leave-out has {name} twice; only one range of a file can be left out.")
+    changed = replace(named[0], left_out=characters)
+    return [changed if source is named[0] else source for source in sources]
+
+
+def _find(word: str, part: str | None, column: str) -> list[Source]:
     path = Path(word).expanduser()
     if path.is_dir():
         if any((path / mark).is_file() for mark in ("dataset_dict.json", "state.json")):
@@ -181,9 +194,9 @@ def _find(word: str, part: str | None, ranges: Mapping[str, tuple[int, int]], co
         files = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(".")]
         if not files:
             raise UsageError(f"{word} is an empty folder.")
-        return [source for file in files for source in _find(str(file), part, ranges, column)]
+        return [source for file in files for source in _find(str(file), part, column)]
     if path.is_file():
-        return [TextFile(path, part or part_in_name(path.name), ranges.get(path.name, (0, 0)))]
+        return [TextFile(path, part or part_in_name(path.name))]
     if _HUB_NAME.fullmatch(word) and not path.suffix:
         return _rows(_from_hub(word), word, part, column)
     raise UsageError(f"{word} is neither a file or folder nor the name of a data set, such as Salesforce/wikitext.")

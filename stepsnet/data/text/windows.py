@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsnet.data.config import DataConfig, mix
+from stepsnet.data.config import TRAINED_ON, DataConfig, mix
 from stepsnet.data.text.vocabulary import ByteVocabulary, Vocabulary
 from stepsnet.errors import UsageError
 
@@ -172,27 +172,33 @@ def load_text_files(config: DataConfig) -> Text:
         raise UsageError("data.root is missing: give a text file, a folder of text files, or a prepared text.")
     whole = TextStore(_read_all(config.root, config))
     if config.valid:
+        trained, validated = ({file.resolve() for file in _files(at, config)} for at in (config.root, config.valid))
+        if trained & validated:
+            log.warning(TRAINED_ON, config.valid, config.root)
         return Text(config.root, whole, TextStore(_read_all(config.valid, config)))
     cut = len(whole) - round(len(whole) * config.valid_fraction)
     return Text(config.root, whole.part(0, cut), whole.part(cut, len(whole)))
 
 
-def _read_all(root: str, config: DataConfig) -> list[Tokens | MappedTokens]:
+def _files(root: str, config: DataConfig) -> list[Path]:
     path = Path(root).expanduser()
     if not path.exists():
         raise UsageError(f"{root} does not exist; it must be a text file or a folder of text files.")
     if path.is_file():
-        files = [path]
-    else:
-        relative = sorted(file.relative_to(path) for file in path.glob(config.pattern) if file.is_file())
-        files = [path / name for name in relative if not any(part.startswith(".") for part in name.parts)]
+        return [path]
+    relative = sorted(file.relative_to(path) for file in path.glob(config.pattern) if file.is_file())
+    return [path / name for name in relative if not any(part.startswith(".") for part in name.parts)]
+
+
+def _read_all(root: str, config: DataConfig) -> list[Tokens | MappedTokens]:
+    files = _files(root, config)
     pieces: list[Tokens | MappedTokens] = []
     skipped = 0
     for file in files:
         try:
             piece = _read(file)
         except UNREADABLE as reason:
-            if config.strict or path.is_file():
+            if config.strict or Path(root).expanduser().is_file():
                 raise _unreadable(file, reason) from reason
             skipped += 1
             log.warning("skipped an unreadable file: %s: %s", file, reason)

@@ -74,7 +74,7 @@ def with_depth(name: str, blocks: int) -> Model:
     now = sum(plan.blocks for plan in plans)
     if any(depth * blocks % now for plan in plans for depth in plan.depths):
         possible = f"{now} and {2 * now} are possible"
-        raise UsageError(f"{name} has {now} blocks and its plan cannot be scaled to {blocks} blocks; {possible}")
+        raise UsageError(f"{name} has {now} blocks in its plan, which cannot be scaled to {blocks} blocks; {possible}")
     deeper = [StepPlan(plan.widths, tuple(depth * blocks // now for depth in plan.depths)) for plan in plans]
     return create_model(name, plan=deeper)
 

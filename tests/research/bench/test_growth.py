@@ -18,7 +18,7 @@ def test_stages_are_deepened_alike() -> None:
 
 
 def test_a_depth_out_of_proportion_is_refused() -> None:
-    with pytest.raises(UsageError, match="test_steps_deit has 8 blocks and its plan cannot be scaled to 10 blocks"):
+    with pytest.raises(UsageError, match="test_steps_deit has 8 blocks in its plan, which cannot be scaled to 10"):
         with_depth("test_steps_deit", 10)
 
 
