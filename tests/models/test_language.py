@@ -76,7 +76,7 @@ def test_embeddings_are_scaled_as_in_gemma() -> None:
     from transformers.models.gemma3.modeling_gemma3 import Gemma3TextScaledWordEmbedding
 
     model = language("test_transformer", embed_scale=50)
-    gemma = Gemma3TextScaledWordEmbedding(model.vocab_size, 32, padding_idx=None, embed_scale=50)
+    gemma = Gemma3TextScaledWordEmbedding(model.vocab_size, 32, padding_idx=0, embed_scale=50)
     gemma.load_state_dict(model.embed.state_dict(), strict=False)
     ids = example(model, 4)
     assert torch.equal(model.embed(ids), gemma(ids))

@@ -11,7 +11,7 @@ MODULES = {
     "depth": ("fixed_width", "fixed_flops", "join"),
     "ablations": ("steps", "allocation", "reverse", "stages", "paths", "drops"),
     "demo": ("demo",),
-    "causes": ("causes",),
+    "causes": ("causes", "rate"),
     "evidence": ("table4_mini", "figure1_mini", "convnet_mini", "rivals", "shape", "joins"),
 }
 
