@@ -53,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("what", choices=("speed", "memory", "depth"), help="what to measure")
     models = "names, run folders, saved files, folders of `stepsnet stepify`; for `depth`, names"
-    add("models", nargs="*", metavar="MODEL", help=models)
+    usual = " ".join(DEFAULT_MODELS["depth"])
+    add("models", nargs="*", default=[], metavar="MODEL", help=f"{models} (default of `depth`: {usual})")
     rivals = ", ".join(RIVALS) + "; the first is the reference"
     add("--against", nargs="+", choices=RIVALS, metavar="RIVAL", help=rivals)
     add("--batch", nargs="+", type=count(), metavar="N", help="batch sizes (default: 8; memory 32 64; depth 4)")

@@ -169,6 +169,7 @@ def test_out_gets_json_charts_and_one_page(
             ["--table 5b sets models, depths and widths", "leave out --depths"],
         ),
         (["depth", "--table", "5a", "--widths"], ["leave out --widths"]),
+        ([], ["the following arguments are required: what (see"]),
         (["speed", "gone.safetensors"], ["There is no file gone.safetensors"]),
         (["depth", "--batch", "4", "8"], ["one batch size"]),
     ],

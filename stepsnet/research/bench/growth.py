@@ -103,13 +103,12 @@ def run_growth(
     modes: Sequence[str] = ("inference",), batch: int = 4, rounds: int = 7, tick: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Depths and widths of every named model; an empty list leaves that direction out."""
-    series = [
-        measure_series(name, varies, values, mode, batch, rounds, tick)
-        for name in names
-        for varies, values in (("depth", depths), ("width", widths))
-        if values
-        for mode in modes
-    ]
+    lines = [(name, varies, values) for name in names for varies, values in (("depth", depths), ("width", widths))]
+    with torch.device("meta"):  # refuses impossible sizes before anything is timed
+        for name, varies, values in lines:
+            for value in values:
+                MAKERS[varies](name, value)
+    series = [measure_series(*line, mode, batch, rounds, tick) for line in lines if line[-1] for mode in modes]
     return _document(series, modes)
 
 

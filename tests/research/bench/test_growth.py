@@ -36,6 +36,13 @@ def test_bytes_and_macs_grow_with_the_expected_exponents() -> None:
     assert [point["at"] for point in depth["points"]] == [4, 8, 16]
 
 
+def test_an_impossible_size_is_refused_before_anything_is_timed() -> None:
+    timed: list[None] = []
+    with pytest.raises(UsageError, match="cannot be scaled to 10"):
+        run_growth(["test_deit", "test_steps_deit"], depths=(10,), widths=(), rounds=1, tick=lambda: timed.append(None))
+    assert not timed
+
+
 def test_no_widths_leave_that_direction_out() -> None:
     document = run_growth(["test_deit"], depths=(4, 8), widths=(), batch=1, rounds=1)
     assert [series["varies"] for series in document["series"]] == ["depth"]
