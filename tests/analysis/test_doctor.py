@@ -22,7 +22,7 @@ from stepsnet.research.joins import GainJoin
 FAMILIES = ("deit", "resnet", "swin", "transformer")
 TRAIN_WELL = [f"test_{steps}{family}" for family in FAMILIES for steps in ("", "steps_")]
 
-MATCHED = {"plan": "3", "join": "matched"}
+MATCHED = {"plan": "3", "join": "matched_grad"}
 
 
 class Block(nn.Module):
@@ -129,7 +129,7 @@ def stepped(join: Join, scale: float) -> nn.Module:
 def test_new_channels_that_are_too_small_are_found() -> None:
     found = diagnose(stepped("plain", 20.0), x())
     assert named(found)["new-channels-too-small"] == "severe"
-    assert next(f for f in found.findings if f.name == "new-channels-too-small").change == {"join": "matched"}
+    assert next(f for f in found.findings if f.name == "new-channels-too-small").change == {"join": "matched_grad"}
 
 
 def test_matched_joins_make_the_sizes_equal() -> None:
@@ -147,7 +147,7 @@ def test_matched_joins_are_advised_only_to_models_without_them(join: str) -> Non
     model = stepped(join, 0.1)
     nn.init.constant_(model[1].joins[0].gain, 1e-3)  # type: ignore[index]
     finding = next(each for each in diagnose(model, x()).findings if each.name == "new-channels-too-small")
-    assert finding.change == ({"join": "matched"} if join == "gain" else {})
+    assert finding.change == ({"join": "matched_grad"} if join == "gain" else {})
     assert ("Use matched joins" in finding.advice) is (join == "gain")
 
 

@@ -99,14 +99,14 @@ def test_a_model_with_findings_gets_a_recommended_plan(
     assert main(["doctor", "test_deit"]) == 0
     said = capsys.readouterr().out
     assert "Problems found: 1 warning." in said
-    assert 'stepsnet.create_model("test_deit", plan=3, join="matched")' in said
+    assert 'stepsnet.create_model("test_deit", plan=3, join="matched_grad")' in said
 
 
-CUT = {"plan": "3", "join": "matched"}
+CUT = {"plan": "3", "join": "matched_grad"}
 
 
 @pytest.mark.parametrize(
-    "changes", [CUT | {"embed_dim": "24", "depth": "9"}, {"join": "matched"}, {"residual": "rezero"}]
+    "changes", [CUT | {"embed_dim": "24", "depth": "9"}, {"join": "matched_grad"}, {"residual": "rezero"}]
 )
 def test_what_to_create_is_the_model_at_hand_with_the_change(changes: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
@@ -183,7 +183,7 @@ def test_a_run_is_cut_into_steps_from_the_blocks_it_had(
     ]
     assert main(["train", "digits", *words, "eval.batch_size=360", f"out={tmp_path / 'run'}"]) == 0
     _, _, *again = shlex.split(ill(capsys, monkeypatch, str(tmp_path / "run"))["command"])
-    assert sizes | {"plan=3", "join=matched"} <= set(again)
+    assert sizes | {"plan=3", "join=matched_grad"} <= set(again)
     assert main(["train", again[0], "--dry-run", *again[1:]]) == 0
 
 
@@ -209,8 +209,8 @@ def test_a_run_of_many_processes_is_started_with_as_many(tmp_path: Path) -> None
     (tmp_path / "config.json").write_text(json.dumps(to_dict(customise(get_recipe("digits"), ["parallel=ddp"]))))
     (tmp_path / "environment.json").write_text('{"processes": 2}')
     assert (
-        _for_run(tmp_path, {"join": "matched"})
-        == "torchrun --nproc-per-node 2 -m stepsnet train digits parallel=ddp join=matched"
+        _for_run(tmp_path, {"join": "matched_grad"})
+        == "torchrun --nproc-per-node 2 -m stepsnet train digits parallel=ddp join=matched_grad"
     )
 
 

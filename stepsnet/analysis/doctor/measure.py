@@ -233,7 +233,7 @@ def _scale_start(module: nn.Module) -> float | None:
 
 def _cut(model: nn.Module) -> dict[str, str]:
     """`plan=3`; for a model with its own plan also its width and blocks, because `plan=3` starts from its name's."""
-    changes = {"plan": "3", "join": "matched"}
+    changes = {"plan": "3", "join": "matched_grad"}
     made = next((module for module in model.modules() if isinstance(module, Model)), None)
     if made is None or not made.default_cfg:
         return changes

@@ -14,7 +14,7 @@ Severity: TypeAlias = Literal["severe", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("severe", "warning", "note")
 
 Advise: TypeAlias = Callable[[Mapping[str, str]], str]
-"""From changes ({"join": "matched"}) to the command or code that makes them in the model at hand."""
+"""From changes ({"join": "matched_grad"}) to the command or code that makes them in the model at hand."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Limits:
     gamma: float = 0.2
     """Median γ over depth; below, the shortcut counts as degraded. The paper's 122-layer DeiT, which trains well, has a
     mean of 0.5 (Sec. 3.1). In our runs of 48 blocks, networks with a median of 0.05 to 0.18 learned less than others of
-    equal cost with 0.6 and more (docs/results/demo.md, docs/results/language.md)."""
+    equal cost with 0.6 and more (docs/results/demo.md, docs/results/studies/short.md)."""
     gamma_severe: float = 0.05
     """Less than 5 % of the normalised state is the input, as in the residual network whose 48 blocks gained nothing."""
     shallow: int = 16
@@ -46,8 +46,8 @@ class Limits:
     slice: float = 0.1
     """RMS of the new channels over that of the channels they join. The next norm divides both by their common
     deviation, so the new channels enter the step ten times weaker (Eq. 2 at the join); or, above 10, the earlier steps
-    do. In the runs of docs/results/language.md, seed 0, plain joins reach 0.08 at 12 blocks and 0.006 at 48, where they
-    learned least."""
+    do. In the runs of docs/results/studies/short.md, seed 0, plain joins reach 0.08 at 12 blocks and 0.006 at 48, where
+    their loss is higher than that of the residual network."""
     slice_severe: float = 0.03
     rank: float = 2.0
     """Effective rank of the last state; below 2, almost all positions differ in one direction only."""
@@ -104,8 +104,8 @@ class Context:
 def advise_in_python(changes: Mapping[str, str]) -> str:
     """The code for a model that has no registered name."""
     lines = {
-        "plan": 'stepsnet.StepsNet(steps=[F1, F2, F3], widths=[C // 2, round(C / 2**0.5), C], join="matched")',
-        "join": 'stepsnet.StepsNet(steps, widths, join="matched")',
+        "plan": 'stepsnet.StepsNet(steps=[F1, F2, F3], widths=[C // 2, round(C / 2**0.5), C], join="matched_grad")',
+        "join": 'stepsnet.StepsNet(steps, widths, join="matched_grad")',
         "residual": "x + scale * branch(norm(x)), scale = nn.Parameter(torch.full((C,), 1e-5))",
         "clip": "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
         "lr": "a lower learning rate, or a longer warm-up",
@@ -301,7 +301,7 @@ def _match(join: JoinMeasurement) -> tuple[str, dict[str, str]]:
     if "Matched" in join.kind:
         return "The join is matched already: its learned gain is off, or most of the new channels are zero.", {}
     advice = "Use matched joins, which scale the new channels to those they join without parameters, at little cost."
-    return advice, {"join": "matched"}
+    return advice, {"join": "matched_grad"}
 
 
 def _width(measured: Measurements) -> Iterator[Finding]:

@@ -52,7 +52,7 @@ def gutenberg() -> TrainConfig:
     Model: 48 blocks in seven steps, 2.4 M parameters. The third command is the residual network of the same depth and
     cost (parameters without embedding within 1 %, MACs within 4 %). The last two use a BPE instead of bytes.
     Time: 400 steps of 4096 bytes, about 10 minutes on one core.
-    Expected: see docs/results/index.md.
+    Expected: see docs/results/studies/short.md.
     """
     return TrainConfig(
         task="language",
