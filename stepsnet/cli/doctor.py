@@ -25,7 +25,8 @@ width are used, and what to change. Each finding has a number, the rule it break
 line of Python. A run is measured on its own validation data, and its training curve is checked too; anything else is
 measured on random inputs.
 In the table, ‖∂L/∂y‖ is over the channels of the block's output y; `stepsnet analyze gradients` has ‖∂L/∂z_l‖, over
-the whole state.
+the whole state. L is the loss of the run; of a model, a random projection of its outputs, while `analyze gradients`
+takes the cross-entropy against random classes.
 
   stepsnet doctor runs/first                     a run, finished or not
   stepsnet doctor runs/first --html doctor.html  with figures, in one file

@@ -15,6 +15,7 @@ from stepsnet.cli.train import PREPARING
 from stepsnet.errors import UsageError
 from stepsnet.files import replace_file
 from stepsnet.runs.folder import read_settings
+from stepsnet.units import counted
 
 if TYPE_CHECKING:
     from stepsnet.tasks.base import Batch
@@ -46,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
     def watched(batches: ValidationBatches) -> Iterator[tuple[Batch, bool]]:
         preparing.close()
+        samples.append(batches.samples)
         with progress("evaluating", len(batches), "batches") as bar:
             for batch in batches:
                 yield batch
@@ -58,13 +60,14 @@ def run(args: argparse.Namespace) -> int:
     if args.results:
         check_place(Path(args.results))
     kept: list[Any] = []
+    samples: list[int] = []
     with progress(PREPARING, unit="") as preparing:
         found = evaluate_run(folder, args.words, ema=args.ema, through=watched, keep=kept.extend)
     if args.results:
         results = [found for found in kept if isinstance(found, dict)]
         replace_file(Path(args.results), (json.dumps(results) + "\n").encode())
     if args.json:
-        print_json({"run": str(folder), "ema": args.ema, "metrics": found})
+        print_json({"run": str(folder), "ema": args.ema, "samples": samples[0], "metrics": found})
     else:
-        print_text(f"{folder}: {format_metrics(found)}")
+        print_text(f"{folder}: {format_metrics(found)} on {counted(samples[0], 'validation sample')}")
     return 0

@@ -118,7 +118,8 @@ def reopen(folder: Path, config: Mapping[str, Any]) -> None:
 def read_settings(folder: Path) -> dict[str, Any]:
     """config.json as a dictionary; `train.config.read_config` returns it as a checked `TrainConfig`."""
     if not is_run(folder):
-        raise UsageError(f"There is no run in {folder}: it has no {CONFIG}.")
+        why = f"its {CONFIG} is that of a model" if (folder / CONFIG).is_file() else f"it has no {CONFIG}"
+        raise UsageError(f"There is no run in {folder}: {why}.")
     try:
         values = json.loads((folder / CONFIG).read_bytes())
     except ValueError as error:

@@ -182,6 +182,7 @@ def remade(plain: Any) -> Any:
         for key, value in record["made"].items():
             setattr(config, key, value)
         plain.__init__(self, config, *args, **kwargs)
+        self.tie_weights()  # from_pretrained does it later, but the report counts parameters now
         make_again(self, record)
 
     def save_pretrained(self: Any, save_directory: Any, *args: Any, **kwargs: Any) -> None:

@@ -86,7 +86,8 @@ class ValidationBatches:
     """
 
     def __init__(self, task: Task, batch_size: int, workers: int, processes: Processes) -> None:
-        total, share = len(task.valid), max(1, batch_size // processes.world)
+        self.samples = total = len(task.valid)
+        share = max(1, batch_size // processes.world)
         starts = range(0, total, share * processes.world)
         mine = [range(total)[start + processes.rank * share :][:share] for start in starts]
         keys = [[(0, index) for index in indices] or [(0, 0)] for indices in mine]

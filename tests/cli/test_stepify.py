@@ -47,6 +47,8 @@ def test_a_deepened_folder_has_the_new_blocks(llama: str, tmp_path: Path, capsys
     assert json.loads((Path(out) / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
     assert main(["stepify", f"hf:{out}", "--plan", "2", "--out", str(tmp_path / "again")]) == 2
     assert "was stepified or deepened before" in capsys.readouterr().err
+    assert main(["generate", out, "--prompt", "It"]) == 2
+    assert f"There is no run in {out}: its config.json is that of a model." in capsys.readouterr().err
 
 
 def test_a_deepened_folder_is_trained_on_text(llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
