@@ -63,7 +63,9 @@ class HostSubject:
         return self.host.unit(stage)
 
     def build(self, plan: str, device: str) -> nn.Module:
-        model = deepcopy(self.model).to(device).eval()
+        weights = self.model.parameters()  # each is copied once, so that tied ones stay tied
+        memo = {id(weight): nn.Parameter(weight.detach().to(device), weight.requires_grad) for weight in weights}
+        model = deepcopy(self.model, memo).to(device).eval()
         host = find_host(model, **self.options)
         with torch.device(device):
             host.exchange(make_blocks(host, resolve(host, plan), "plain"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import pytest
 import timm
 from torch import nn
 
@@ -12,12 +14,14 @@ import stepsnet
 from stepsnet.planner.search import StageCosts
 from stepsnet.planner.subject import Counted, count, with_all_multiples
 from stepsnet.surgery.planning import HostSubject
+from tests.surgery import tiny
 
 
-def test_the_predicted_cost_is_that_of_the_stepified_model() -> None:
-    found = stepsnet.plan(timm.create_model("vit_tiny_patch16_224", depth=4, img_size=32), blocks=8)
-    model = stepsnet.stepify(timm.create_model("vit_tiny_patch16_224", depth=4, img_size=32), found.plan)
-    report = stepsnet.surgery_report(model)
+@pytest.mark.parametrize("make", [lambda: timm.create_model("vit_tiny_patch16_224", depth=4, img_size=32), tiny.gpt2])
+def test_the_predicted_cost_is_that_of_the_stepified_model(make: Callable[[], Any]) -> None:
+    """GPT-2 has one weight for embedding and head."""
+    found = stepsnet.plan(make(), blocks=8)
+    report = stepsnet.surgery_report(stepsnet.stepify(make(), found.plan))
     assert (report.params_after, report.macs_after) == (found.chosen.params, found.chosen.macs)
     assert (report.params_before, report.macs_before) == (found.plain.params, found.plain.macs)
 
