@@ -182,7 +182,10 @@ def remade(plain: Any) -> Any:
         for key, value in record["made"].items():
             setattr(config, key, value)
         plain.__init__(self, config, *args, **kwargs)
-        self.tie_weights()  # from_pretrained does it later, but the report counts parameters now
+        for tied, source in getattr(self, "all_tied_weights_keys", {}).items():
+            # from_pretrained ties them after this, but the report counts parameters now
+            place, _, name = tied.rpartition(".")
+            setattr(self.get_submodule(place), name, self.get_parameter(source))
         make_again(self, record)
 
     def save_pretrained(self: Any, save_directory: Any, *args: Any, **kwargs: Any) -> None:
