@@ -117,9 +117,9 @@ def test_a_whole_run_from_train_to_runs(at_home: Path, capsys: pytest.CaptureFix
     assert found["metrics"]["top1"] == pytest.approx(result["metrics"]["top1"])
     assert found["samples"] == 360
     assert main(["eval", str(out), "--ema"]) == 0
-    said = capsys.readouterr().out
-    assert f"top1 {result['metrics']['ema_top1']:.4g}" in said
-    assert said.endswith("on 360 validation samples\n")
+    averaged = capsys.readouterr().out
+    assert f"top1 {result['metrics']['ema_top1']:.4g}" in averaged
+    assert averaged.endswith("on 360 validation samples\n")
     assert main(["resume", str(out)]) == 0
     assert "Finished after 3 steps" in capsys.readouterr().out
     assert main(["resume", str(out), "lr=5"]) == 2
