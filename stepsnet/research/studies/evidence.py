@@ -19,9 +19,10 @@ SEEDS = (0, 1, 2)
 RATES = (1e-3, 3e-3, 6e-3)
 JOINS = {"steps": "plain", **{name: name for name in ("matched", "matched_grad", "unit", "matched_down")}}
 RIVALS = {
-    "layerscale": "LayerScale", "layernorm_scaling": "LayerNorm Scaling", "x0_injection": "x0-injection",
-    "hyper": "hyper-connections", "rezero": "ReZero", "deepnorm": "DeepNorm",
+    "layernorm_scaling": "LayerNorm Scaling", "x0_injection": "x0-injection", "hyper": "hyper-connections",
+    "rezero": "ReZero", "deepnorm": "DeepNorm",
 }  # fmt: skip
+DESIGNS = {"layerscale": "LayerScale", **RIVALS}
 NARROW_96 = "8x24, 12x12, 18x12, 22x12, 34x12, 44x12, 64x12"
 CIFAR_EPOCH = 50_000 // 128  # steps
 
@@ -88,9 +89,14 @@ def network(setting: Setting, name: str, plan: str, design: str = "") -> Arm:
     arm = planned(setting, name, plan, label, COLORS.get(name, svg.OTHER), join=JOINS.get(name, "plain"))
     if not design:
         return arm
-    label = f"{'residual' if name == 'residual' else 'Steps'} + {RIVALS[design]}"
-    color = svg.SERIES[list(RIVALS).index(design) % len(svg.SERIES)]
+    label = f"{'residual' if name == 'residual' else 'Steps'} + {DESIGNS[design]}"
+    color = svg.SERIES[list(DESIGNS).index(design) % len(svg.SERIES)]
     return replace(arm.renamed(f"_{design}", f"model_args.residual={design}"), label=label, color=color)
+
+
+# `rivals`, `shape` and `joins` share these settings, and so the runs of the networks that they have in common.
+DEPTH_BOOKS, DEPTH_IMAGES = books("booksdepth", 2000), cifar("vitdepth", 3)
+SHAPE_BOOKS = books("booksshape", 2000)  # wider, so that the head is a small share of the parameters
 
 
 def pairs(results: Results, hypotheses: Iterable[tuple[str, str, str]]) -> list[Outcome]:
@@ -271,21 +277,20 @@ def decide_rivals(results: Results) -> list[Outcome]:
     return pairs(results, (("Steps beats residual", "steps", "residual"), *alone, *above, *best))
 
 
-RIVAL_BOOKS, RIVAL_IMAGES = books("booksrivals", 3000), cifar("vitrivals", 6)
-TWO_RATES = (1e-3, 3e-3)
+def rivals_on(setting: Setting) -> Size:
+    arms, found = rival_arms(setting, 48), tuned_at(12, rival_arms(setting, 12), search(setting))
+    return Size(arms, SEEDS, "39 cells of the search and 39", found)
+
+
 RIVALS_STUDY = Study(
     name="rivals",
     title="Other remedies, alone and on top of Steps",
     question="At 48 blocks, does Steps beat other remedies for deep residual networks, and does it gain from them?",
-    rule=RULE,
+    rule=f"{RULE} Learning rates are chosen at 12 blocks.",
     sizes={
-        "quick": Size(rival_arms(TRIAL_IMAGES, 6), (0, 1), "60 cells, core-minutes", TRIAL_SEARCH),
-        "language": Size(
-            rival_arms(RIVAL_BOOKS, 48), SEEDS, "30 cells of the search and 45", search(RIVAL_BOOKS, TWO_RATES)
-        ),
-        "images": Size(
-            rival_arms(RIVAL_IMAGES, 48), SEEDS, "30 cells of the search and 45", search(RIVAL_IMAGES, TWO_RATES)
-        ),
+        "quick": Size(rival_arms(TRIAL_IMAGES, 6), (0, 1), "52 cells, core-minutes", TRIAL_SEARCH),
+        "language": rivals_on(DEPTH_BOOKS),
+        "images": rivals_on(DEPTH_IMAGES),
     },
     decide=decide_rivals,
     draw=gains_over_the_first,
@@ -317,7 +322,6 @@ def decide_shape(results: Results) -> list[Outcome]:
     ))  # fmt: skip
 
 
-SHAPE_BOOKS, SHAPE_IMAGES = books("booksshape", 4000), cifar("vitshape", 10)
 SHAPE = Study(
     name="shape",
     title="The order of widths",
@@ -331,7 +335,7 @@ SHAPE = Study(
             shape_arms(SHAPE_BOOKS, "64x12", WIDE[12]), SEEDS, "12 cells of the search and 12", search(SHAPE_BOOKS)
         ),
         "images": Size(
-            shape_arms(SHAPE_IMAGES, "64x12", WIDE[12]), SEEDS, "12 cells of the search and 12", search(SHAPE_IMAGES)
+            shape_arms(DEPTH_IMAGES, "32x12", NARROW[12]), SEEDS, "12 cells of the search and 12", search(DEPTH_IMAGES)
         ),
     },
     decide=decide_shape,
@@ -351,23 +355,23 @@ def decide_joins(results: Results) -> list[Outcome]:
     return pairs(results, [(f"{JOINS[name]} beats plain", name, "steps") for name in others])
 
 
-JOIN_BOOKS, JOIN_IMAGES = books("booksjoins", 4000), cifar("vitjoins", 8)
 JOINS_TRIAL, JOINS_TEXT, JOINS_IMAGES = (
-    join_arms(TRIAL_IMAGES, (6, 12)), join_arms(JOIN_BOOKS, (12, 48)), join_arms(JOIN_IMAGES, (12, 48)),
+    join_arms(TRIAL_IMAGES, (6, 12)), join_arms(DEPTH_BOOKS, (12, 48)), join_arms(DEPTH_IMAGES, (12, 48)),
 )  # fmt: skip
 JOINS_STUDY = Study(
     name="joins",
     title="Five joins, with a learning rate for each",
     question="Of plain, matched, matched with gradient, both of size 1, and y scaled down to x: which join is best on "
     "language and on images, at 12 and at 48 blocks?",
-    rule=f"{RULE} Learning rates are chosen at 12 blocks. The library keeps the paper's join and the best one.",
+    rule=f"{RULE} Learning rates are chosen at 12 blocks. The library keeps the paper's join and the one with the "
+    "largest gain over it, averaged over both data sets and both depths.",
     sizes={
         "quick": Size(JOINS_TRIAL, (0, 1), "30 cells, core-minutes", tuned_at(6, JOINS_TRIAL, TRIAL_SEARCH)),
         "language": Size(
-            JOINS_TEXT, SEEDS, "15 cells of the search and 30", tuned_at(12, JOINS_TEXT, search(JOIN_BOOKS))
+            JOINS_TEXT, SEEDS, "15 cells of the search and 30", tuned_at(12, JOINS_TEXT, search(DEPTH_BOOKS))
         ),
         "images": Size(
-            JOINS_IMAGES, SEEDS, "15 cells of the search and 30", tuned_at(12, JOINS_IMAGES, search(JOIN_IMAGES))
+            JOINS_IMAGES, SEEDS, "15 cells of the search and 30", tuned_at(12, JOINS_IMAGES, search(DEPTH_IMAGES))
         ),
     },
     decide=decide_joins,
