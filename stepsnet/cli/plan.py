@@ -19,7 +19,7 @@ The main option is the number of blocks; the default is twice the plain network'
   stepsnet plan deit_small                                       twice as deep at the same cost
   stepsnet plan deit_small --blocks max                          as deep as the budget allows
   stepsnet plan deit_tiny --macs 2.5G --params 12M --blocks 36   your own budgets
-  stepsnet plan test_deit --latency 10ms@batch1                  measured on this CPU, block by block
+  stepsnet plan test_deit --latency 99ms@batch1                  measured on this CPU, block by block
   stepsnet plan timm:vit_small_patch16_224 --blocks 24           a model of timm; hf:TYPE_OR_FOLDER for transformers
 
 The table has the best plan for several depths. It counts the blocks of the plan. The blocks of a ResNet that change
@@ -56,8 +56,9 @@ def run(args: argparse.Namespace) -> int:
     if timed:
         columns += [Column("ms, predicted"), Column("ms, measured", priority=2), Column("error", priority=2)]
     rows = []
-    for row in (found.plain, *found.rows):
-        mark = "plain" if row is found.plain else "chosen" if row == found.chosen else ""
+    among = any(row.plan == found.plain.plan for row in found.rows)
+    for row in found.rows if among else (found.plain, *found.rows):
+        mark = "chosen" if row == found.chosen else "plain" if row.plan == found.plain.plan else ""
         cells = [mark, str(row.blocks), si(row.params), si(row.macs)]
         if timed:
             cells += [f"{1e3 * seconds:.2f}" if seconds is not None else "" for seconds in (row.seconds, row.measured)]

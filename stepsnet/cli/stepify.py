@@ -23,8 +23,8 @@ Replaces the blocks of a model by narrower blocks of the same class in several s
 blocks are untrained. --plan is a number of steps at equal cost, or width x blocks for each step, narrow to wide.
 
   stepsnet stepify timm:vit_small_patch16_224 --plan 3 --out stepped
-  stepsnet stepify timm:vit_tiny_patch16_224 --plan "96x12, 136x6, 192x6" --join matched --out stepped
-  stepsnet stepify hf:FOLDER --plan 2 --out stepped         a model that transformers saved
+  stepsnet stepify timm:vit_tiny_patch16_224 --plan "96x12, 136x6, 192x6" --join matched --out stepped-tiny
+  stepsnet stepify hf:FOLDER --plan 2 --out stepped-llama   a model that transformers saved
   stepsnet info stepped                                     also: doctor, analyze, bench speed, export
   stepsnet train image_folder model=stepped data.root=IMAGES
 
@@ -65,13 +65,13 @@ Training continues from there. hf:FOLDER, a run, a saved file and pretrained:NAM
 hf:TYPE have random weights. For trained weights of timm, use stepsnet.deepen in Python.
 
   stepsnet deepen hf:FOLDER --blocks-added 256x4 --out deeper             four blocks of width 256 in front
-  stepsnet deepen hf:FOLDER --blocks-added 512x4 --at every:4 --out deeper
+  stepsnet deepen hf:FOLDER --blocks-added 512x4 --at every:4 --out spread
   stepsnet prepare-text BOOKS --tokenizer FOLDER/tokenizer.json --out TEXT    of a byte-level BPE
   stepsnet train language model=deeper data.root=TEXT
-  stepsnet deepen timm:vit_tiny_patch16_224 --blocks-added 96x6 --out deeper
-  stepsnet deepen pretrained:steps_transformer_mini --blocks-added 48x2 --out deeper      or a run, or a saved file
-  stepsnet generate deeper/weights.safetensors --prompt "The "
-  stepsnet train language weights=deeper/weights.safetensors data.root=TEXT
+  stepsnet deepen timm:vit_tiny_patch16_224 --blocks-added 96x6 --out deeper-vit
+  stepsnet deepen pretrained:steps_transformer_mini --blocks-added 48x2 --out deeper-mini      or a run, or a saved file
+  stepsnet generate deeper-mini/weights.safetensors --prompt "The "
+  stepsnet train language weights=deeper-mini/weights.safetensors data.root=BOOKS
 
 From Python: stepsnet.deepen, stepsnet.freeze_old, stepsnet.undeepen, stepsnet.surgery.load(FOLDER)."""
 

@@ -43,7 +43,7 @@ def with_seconds(counted: Counted, subject: Subject, batch: int, tick: Tick = la
 
 def block_seconds(subject: Subject, batch: int, tick: Tick = lambda _done, _total: None) -> dict[str, float]:
     """Median seconds by "stage:width", and of the whole plain model as "plain"; from the cache where all are there."""
-    path, key = _cache_path(), f"{subject.name} batch {batch} {_conditions()}"
+    path, key = cache_path(), f"{subject.name} batch {batch} {_conditions()}"
     cache = read_json(path)
     plan, places = probe_plan(subject)
     names = [f"{stage}:{width}" for stage, width in places]
@@ -114,6 +114,6 @@ def _conditions() -> str:
     return f"{cpu} {capability} threads {torch.get_num_threads()} {torch.get_default_dtype()} torch {torch.__version__}"
 
 
-def _cache_path() -> Path:
+def cache_path() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "stepsnet" / "latency.json"

@@ -259,6 +259,8 @@ def _nothing_fits(subject: Subject, counted: Counted, whole: NDArray[np.float64]
         for name, value, own, fixed in zip(RESOURCES, limit, whole, counted.fixed, strict=True)
         if value < own
     ]
+    if limit[2] < whole[2]:
+        over.append(f"block times measured earlier are kept in {timing.cache_path()}, delete it to measure again")
     why = "; ".join(over) or "the steps asked for do not fit into its width"
     return f"no plan for {subject.name} fits the budget: {why}"
 

@@ -20,6 +20,11 @@ def test_the_plan_is_printed_ready_to_paste(capsys: pytest.CaptureFixture[str]) 
     assert "Why not deeper" in printed
 
 
+def test_the_plain_network_is_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "test_deit"]) == 0
+    assert capsys.readouterr().out.count(" 32x4\n") == 1
+
+
 def test_json_has_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "test_deit", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -170,3 +171,11 @@ def test_a_folder_that_is_not_empty_is_refused(llama: str, tmp_path: Path, capsy
     (tmp_path / "file").touch()
     assert main(["stepify", llama, "--plan", "2", "--out", str(tmp_path)]) == 2
     assert "is not an empty folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["stepify", "deepen"])
+def test_no_two_examples_write_to_one_folder(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    folders = re.findall(rf"stepsnet {command} .*--out (\S+)", capsys.readouterr().out)
+    assert len(folders) == len(set(folders)) > 1

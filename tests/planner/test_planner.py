@@ -197,10 +197,21 @@ def test_latency_is_measured_once_and_cached(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_latency_budget_is_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "_cache_path", lambda: tmp_path / "latency.json")
+    monkeypatch.setattr(latency, "cache_path", lambda: tmp_path / "latency.json")
     subject = ZooSubject("test_deit")
     monkeypatch.setattr(latency, "block_seconds", lambda *_: dict.fromkeys(
         [f"0:{width}" for width in subject.widths(0)], 1e-3) | {"plain": 5e-3})  # fmt: skip
     monkeypatch.setattr(latency, "measure", lambda _subject, plans, _batch: [0.0] * len(plans))
     found = plan_for(subject, latency="9.5ms", blocks="max")
     assert found.chosen.blocks == 8  # 1 ms outside the blocks, 1 ms for each of them
+
+
+def test_the_refusal_of_a_latency_names_the_file_of_measured_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latency, "cache_path", lambda: tmp_path / "latency.json")
+    subject = ZooSubject("test_deit")
+    monkeypatch.setattr(latency, "block_seconds", lambda *_: dict.fromkeys(
+        [f"0:{width}" for width in subject.widths(0)], 1e-3) | {"plain": 5e-3})  # fmt: skip
+    with pytest.raises(UsageError, match=r"are kept in .*latency\.json, delete it to measure again"):
+        plan_for(subject, latency="0.5ms")
