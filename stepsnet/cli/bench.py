@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     for line in (machine_line(document), *timed_lines(document)):
         print_text(line)
     if report is not None:
-        print_text(f"Figures and tables: {report}")
+        print_text(f"Report: {report}")
     return 0
 
 

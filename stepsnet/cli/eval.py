@@ -69,5 +69,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"run": str(folder), "ema": args.ema, "samples": samples[0], "metrics": found})
     else:
-        print_text(f"{folder}: {format_metrics(found)} on {counted(samples[0], 'validation sample')}")
+        print_text(f"{folder}: {format_metrics(found)} on {counted(samples[0], 'sample')}")
     return 0

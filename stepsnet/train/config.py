@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -314,7 +314,10 @@ def read_config(folder: Path) -> TrainConfig:
 
 
 def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
-    """`config` changed by `key=value` words. A length in steps replaces the recipe's in epochs, and vice versa."""
+    """`config` changed by `key=value` words. A length in steps replaces the recipe's in epochs, and vice versa.
+
+    With `model=`, the recipe's own plan and `model_args` do not apply: they belong to the recipe's model.
+    """
     given = {word.partition("=")[0] for word in words}
     if {"iters", "epochs"} <= given:
         raise UsageError("The length of a run is iters or epochs: give one of the two.")
@@ -326,6 +329,8 @@ def customise(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     for key, other, off in _LENGTHS:
         if key in given and other not in given:
             words = [*words, f"{other}={off}"]
+    if "model" in given:
+        config = replace(config, plan=None, model_args={})
     config = override(config, words)
     for key in sorted(given):
         if (why := why_unused(config, key)) is not None:

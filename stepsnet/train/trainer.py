@@ -89,6 +89,8 @@ def resume(
         if not any(word.startswith(("iters=", "epochs=")) for word in words):
             raise UsageError(f"{folder} has finished after {counted(done, 'step')}; other keys can change only "
                              "together with iters=N or epochs=N, which extend it.")
+    elif any(word.startswith(("iters=", "epochs=")) for word in words):
+        raise UsageError(f"{folder} has not finished; iters and epochs can only extend a finished run.")
     length = () if done is None else ("iters", "epochs")
     config = customise_resumed(config, words, (*MACHINE_KEYS, *length))
     with join_processes(config.parallel, config.device) as processes:

@@ -82,6 +82,7 @@ def test_damage_is_a_sentence_and_exit_code_2(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "t.txt").write_bytes(b"caf\xe9 au lait")
     assert main(["prepare-text", str(tmp_path / "t.txt"), "--out", str(tmp_path / "out")]) == 2
     assert "t.txt: byte 0xe9 at offset 3 of the text is not UTF-8" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
     assert (
         main(
             [

@@ -119,7 +119,7 @@ def test_a_whole_run_from_train_to_runs(at_home: Path, capsys: pytest.CaptureFix
     assert main(["eval", str(out), "--ema"]) == 0
     averaged = capsys.readouterr().out
     assert f"top1 {result['metrics']['ema_top1']:.4g}" in averaged
-    assert averaged.endswith("on 360 validation samples\n")
+    assert averaged.endswith("on 360 samples\n")
     assert main(["resume", str(out)]) == 0
     assert "Finished after 3 steps" in capsys.readouterr().out
     assert main(["resume", str(out), "lr=5"]) == 2
@@ -171,6 +171,9 @@ def test_a_stopped_run_says_how_to_go_on(
     assert main(["train", "digits", *QUICK, "iters=5", "out=run"]) == 2
     assert "`stepsnet resume run` continues it" in capsys.readouterr().err
     assert main(["eval", "run"]) == 0
+    capsys.readouterr()
+    assert main(["resume", "run", "iters=8"]) == 2
+    assert "run has not finished; iters and epochs can only extend a finished run." in capsys.readouterr().err
     monkeypatch.undo()
     monkeypatch.chdir(at_home)
     assert main(["resume", "run", "workers=1"]) == 0

@@ -124,6 +124,15 @@ def cost(config: TrainConfig) -> tuple[int, Cost]:
     return sum(parameter.numel() for name, parameter in made.named_parameters() if name != "embed.weight"), made.cost()
 
 
+@pytest.mark.parametrize("recipe", ["gutenberg", "python_docs"])
+def test_a_model_by_name_is_trained_as_it_is(recipe: str) -> None:
+    """The recipe's plan and width are of its own model."""
+    config = customise(get_recipe(recipe), ["model=transformer_mini"])
+    assert (config.plan, config.model_args) == (None, {})
+    config = customise(get_recipe(recipe), ["model=transformer_mini", "plan=2", "model_args.embed_dim=64"])
+    assert (config.plan, config.model_args) == (2, {"embed_dim": 64})
+
+
 def test_both_gutenberg_networks_have_equal_cost() -> None:
     steps, total = cost(get_recipe("gutenberg"))
     residual, other = cost(customise(get_recipe("gutenberg"), ["plan=64x48", "model_args.embed_dim=64"]))

@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context, parent_process
@@ -90,14 +90,19 @@ def prepare(request: Request, progress: ShowProgress = no_progress) -> Manifest:
     if request.sample_mb < 1 or request.workers < 1:
         raise UsageError("the sample must be at least 1 MB, and workers at least 1.")
     request.out.mkdir(parents=True, exist_ok=True)
-    state = _Progress(request.out / PROGRESS, request.identity())
-    if (request.out / MANIFEST).is_file():
-        manifest = read_manifest(request.out)
-        if manifest.request != state.identity:
-            raise UsageError(f"{request.out} already contains another prepared text; give another --out.")
-        return manifest
-    _read(request, state, progress)
-    return _encode(request, state, progress)
+    try:
+        state = _Progress(request.out / PROGRESS, request.identity())
+        if (request.out / MANIFEST).is_file():
+            manifest = read_manifest(request.out)
+            if manifest.request != state.identity:
+                raise UsageError(f"{request.out} already contains another prepared text; give another --out.")
+            return manifest
+        _read(request, state, progress)
+        return _encode(request, state, progress)
+    except UsageError:
+        with suppress(OSError):  # of a folder that is not empty
+            request.out.rmdir()
+        raise
 
 
 class _Progress:
