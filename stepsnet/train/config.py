@@ -204,7 +204,8 @@ class TrainConfig:
     task: Literal["classification", "language", "detection", "segmentation"]
     """Set by the recipe."""
     model: str
-    """A name of `stepsnet models`, or a folder of `stepsnet stepify` or `deepen`."""
+    """A name of `stepsnet models`, or a folder of `stepsnet stepify` or `deepen`. The recipe's plan and model_args are
+    those of its own model, so they do not apply to another."""
     plan: str | int | list[str] | None = None
     """Widths and blocks of the steps, as "192x12, 272x6, 384x6"; or a number of steps; none: the model's own."""
     join: str = "plain"
