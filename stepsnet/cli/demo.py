@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from stepsnet.cli.study import StudyBar, cores
     from stepsnet.research.studies import demo, runner
 
-    place = runner.StudyFiles(_folder(args.out), demo.demo_study((args.seed,), demo.arms()), "quick")
+    place = runner.StudyFiles(_folder(args.out, args.seed), demo.demo_study((args.seed,), demo.arms()), "quick")
     cells, began = runner.left(place), time.perf_counter()
     workers = min(demo.WORKERS, cores())
     say(f"Training {len(cells)} networks of equal cost, {workers} at a time: a few minutes on 2 cores.")
@@ -60,11 +60,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _folder(asked: str | None) -> Path:
-    """The folder of --out, which must be empty or of a demo, or the next free runs/demo-<number>. It is created."""
+def _folder(asked: str | None, seed: int) -> Path:
+    """Create and return the folder of --out, empty or of a demo with this seed, or the next free runs/demo-<number>."""
     numbered = (Path("runs") / f"demo-{number}" for number in count(1))
     folder = Path(asked) if asked is not None else next(folder for folder in numbered if not folder.exists())
     if folder.exists() and not (folder / "cells").is_dir() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--out {folder} is not an empty folder and not one of a demo; give another one.")
+    cells = folder / "cells"
+    if cells.is_dir() and any(cell.is_dir() and not cell.name.endswith(f"-s{seed}") for cell in cells.iterdir()):
+        raise UsageError(f"--out {folder} has a demo with another seed than {seed}; give another one.")
     folder.mkdir(parents=True, exist_ok=True)
     return folder

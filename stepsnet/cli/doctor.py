@@ -180,8 +180,8 @@ def _print_blocks(diagnosis: Diagnosis) -> None:
         figures = (block.gamma, block.update, block.cosine, block.rank, block.state_gradient, block.weight_gradient)
         rows.append([str(index + 1), block.name, *_cells(figures)])
     block_columns = (
-        Column("block", "name", align="right"), Column("name", "name", 3), "γ", Column("update", priority=2),
-        Column("cosine", priority=2), Column("rank", priority=2), "‖∂L/∂y‖", "‖∂L/∂w‖",
+        Column("block", "name", align="right"), Column("name", "name", 2), "γ", Column("update", priority=3),
+        Column("cosine", priority=3), Column("rank", priority=3), "‖∂L/∂y‖", "‖∂L/∂w‖",
     )  # fmt: skip
     print_table(Table(block_columns, rows))
     if len(shown) < len(blocks):

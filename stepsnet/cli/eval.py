@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsnet.cli.console import format_metrics, print_json, print_text, progress
+from stepsnet.cli.console import format_metrics, print_json, print_text, progress, say
 from stepsnet.cli.options import refuse_repeated
 from stepsnet.cli.resolve import find_run
 from stepsnet.cli.train import PREPARING
@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.results:
         results = [found for found in kept if isinstance(found, dict)]
         replace_file(Path(args.results), (json.dumps(results) + "\n").encode())
+        say(f"Detections: {args.results}")
     if args.json:
         print_json({"run": str(folder), "ema": args.ema, "samples": samples[0], "metrics": found})
     else:

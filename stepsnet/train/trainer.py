@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,12 +158,14 @@ class Trainer:
             new = decide(lambda: not runs.is_run(self.out))
             if self.processes.first and new:
                 self._create()
-            if self.processes.first and self.extended_from is not None:
-                runs.reopen(self.out, to_dict(self.config))
             self.stop = stack.enter_context(stop_on_signals(launched=self.processes.world > 1))
             self.checkpoints = Checkpoints(self.out / runs.CHECKPOINTS, self.config.checkpoint.keep, self.processes)
+            if isinstance(self.task, TaskWithFiles):
+                decide(partial(self.task.check_run, self.out))
             if not new:
                 self.load()
+            if self.processes.first and self.extended_from is not None:  # now that data and checkpoint are known to fit
+                runs.reopen(self.out, to_dict(self.config))
             stack.callback(self.batches.close)
             self.batches.start()  # workers load ahead while the callbacks prepare
             stack.callback(self._close)
@@ -195,7 +198,6 @@ class Trainer:
             for name in (runs.METRICS, runs.EVALUATIONS):
                 self._lines[name] = runs.StepLines(self.out / name, keep_until=self.step)
             if isinstance(self.task, TaskWithFiles):
-                self.task.check_run(self.out)
                 self.task.write_files(self.out)
         for callback in self.callbacks:
             callback.on_start(self)

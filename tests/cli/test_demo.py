@@ -78,6 +78,15 @@ def test_a_second_demo_takes_the_next_folder(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.usefixtures("trained")
+def test_a_demo_with_another_seed_keeps_the_report_of_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--seed", "7", "--out", "here"]) == 0
+    before = Path("here/report.html").read_bytes()
+    assert main(["demo", "--seed", "8", "--out", "here"]) == 2
+    assert "--out here has a demo with another seed than 8" in capsys.readouterr().err
+    assert Path("here/report.html").read_bytes() == before
+
+
+@pytest.mark.usefixtures("trained")
 def test_the_folder_of_a_demo_can_be_continued(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", "here"]) == main(["demo", "--out", "here"]) == 0
     assert str(Path("here/report.html")) in capsys.readouterr().out

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from stepsnet.cli import console
 from stepsnet.cli.main import main
@@ -122,6 +123,24 @@ def test_a_finished_run_is_extended_by_the_schedule_of_the_new_length(capsys: py
     assert Path("run/weights.safetensors").is_file()
     assert main(["resume", "run"]) == 0
     assert "Finished after 6 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("names", [("cat", "cow"), ("cat", "dog", "cow")], ids=["other classes", "more classes"])
+def test_an_extension_that_is_refused_leaves_the_finished_run_as_it_was(
+    names: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder, classes in (("old", ("cat", "dog")), ("new", names)):
+        for index, name in enumerate(classes):
+            Path(folder, name).mkdir(parents=True)
+            for number in range(4):
+                Image.new("RGB", (32, 32), (60 * index, 40 * number, 0)).save(Path(folder, name, f"{number}.png"))
+    words = ["model=test_deit", "data.img_size=32", "batch_size=2", "workers=0", "iters=1", "data.root=old", "out=run"]
+    assert main(["train", "image_folder", *words]) == 0
+    before = {path: path.read_bytes() for path in Path("run").iterdir() if path.suffix in (".json", ".safetensors")}
+    capsys.readouterr()
+    assert main(["resume", "run", "iters=2", "data.root=new"]) == 2
+    assert "was trained on other classes" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_help_separates_the_recipes_from_their_sentences(capsys: pytest.CaptureFixture[str]) -> None:

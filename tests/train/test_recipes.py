@@ -133,6 +133,11 @@ def test_a_model_by_name_is_trained_as_it_is(recipe: str) -> None:
     assert (config.plan, config.model_args) == (2, {"embed_dim": 64})
 
 
+def test_both_python_docs_networks_have_equal_cost() -> None:
+    (steps, _), (plain, _) = (cost(customise(get_recipe("python_docs"), words)) for words in ([], ["plan=none"]))
+    assert steps == pytest.approx(plain, rel=0.03)
+
+
 def test_both_gutenberg_networks_have_equal_cost() -> None:
     steps, total = cost(get_recipe("gutenberg"))
     residual, other = cost(customise(get_recipe("gutenberg"), ["plan=64x48", "model_args.embed_dim=64"]))

@@ -24,7 +24,7 @@ def python_docs() -> TrainConfig:
     return TrainConfig(
         task="language",
         model="transformer_30m",
-        plan=3,
+        plan="64x6, 88x3, 128x3",
         model_args={"embed_dim": 128},
         iters=1000,
         batch_size=32,
