@@ -58,11 +58,11 @@ def columns_of(table: Table, titles: tuple[str, ...]) -> Table:
 
 
 def search_table(results: Results) -> Table:
-    """The validation loss of each arm at each learning rate of the search."""
+    """The validation loss of each arm that was searched, at each learning rate."""
     search = results.size.search
     assert search is not None
     rows = []
-    for arm in results.size.arms:
+    for arm in dict.fromkeys(map(search.tuned_as, results.size.arms)):
         tries = [results.found.get(cell.id) for cell in search.cells(arm).values()]
         rows.append([arm.label, *(f"{found.loss:.3f}" if found and found.finished else "–" for found in tries)])
     return Table(["network", *(f"rate {rate:g}" for rate in search.rates)], rows)

@@ -195,7 +195,8 @@ TABLES: dict[str, Callable[[Document], list[Table]]] = {
 
 
 def times(ratio: float) -> str:
-    return f"{ratio:.2f}"
+    """1.25, 0.98, 0.0012."""
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
 
 
 def findings(document: Document) -> list[str]:

@@ -29,7 +29,7 @@ class BatchKeys:
 
     def __init__(self, samples: int, batch_size: int, seed: int, processes: Processes) -> None:
         if batch_size > samples:
-            raise UsageError(f"batch_size={batch_size} is more than the {samples} training samples.")
+            raise UsageError(f"batch_size={batch_size} is above {samples}, the number of training samples.")
         if batch_size % processes.world:
             raise UsageError(f"batch_size={batch_size} is not divisible by the number of processes, {processes.world}.")
         self.samples, self.batch_size, self.seed = samples, batch_size, seed

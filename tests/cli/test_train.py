@@ -73,7 +73,7 @@ def test_a_dry_run_says_everything_and_does_nothing(at_home: Path, capsys: pytes
         (["train", "digits", "modle=x"], "no key 'modle'; nearest: model"),
         (["train", "digits", "batch_size=big"], "batch_size takes a whole number, not 'big'"),
         (["train", "digits", "model=test_dei"], "nearest: test_deit"),
-        (["train", "digits", "batch_size=5000"], "more than the 1437 training samples"),
+        (["train", "digits", "batch_size=5000"], "above 1437, the number of training samples"),
         (["train", "digits", "parallel=ddp"], "torchrun --nproc-per-node"),
         (["train", "digits", "device=abacus"], "device=abacus is not available"),
         (["train", "digits", "device=vulkan"], "device=vulkan is not available: this build of PyTorch does not"),

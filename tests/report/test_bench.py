@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepsnet.report.bench import bench_charts, bench_report, findings, tables_of
+from stepsnet.report.bench import bench_charts, bench_report, findings, tables_of, times
 from stepsnet.report.chart import BarChart, LineChart
 
 MACHINE = {"cpu": "Some CPU", "cores": 2, "threads": 2, "instructions": "AVX2", "bf16_instructions": [],
@@ -108,3 +108,7 @@ def test_memory_that_does_not_grow_has_no_ratio(growths: tuple[int, int]) -> Non
             for name, growth in zip(("plain", "steps"), growths, strict=True)]  # fmt: skip
     said = findings({"benchmark": "memory", "rows": rows})
     assert said == ["steps saves 1.00 × the bytes of plain for backward."]
+
+
+def test_a_small_ratio_keeps_two_digits() -> None:
+    assert [times(ratio) for ratio in (1.254, 0.98, 0.0512, 0.00117)] == ["1.25", "0.98", "0.051", "0.0012"]

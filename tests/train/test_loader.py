@@ -43,7 +43,7 @@ def test_any_batch_can_be_the_first() -> None:
 
 
 def test_impossible_batch_sizes_are_errors() -> None:
-    with pytest.raises(UsageError, match="more than the 5 training samples"):
+    with pytest.raises(UsageError, match="above 5, the number of training samples"):
         BatchKeys(5, 6, 0, ALONE)
     with pytest.raises(UsageError, match="is not divisible by the number of processes, 2"):
         BatchKeys(20, 5, 0, two(0))

@@ -72,8 +72,9 @@ def with_depth(name: str, blocks: int) -> Model:
     """The model with `blocks` blocks, all steps deepened in proportion."""
     plans = create_model(name, device="meta").plans
     now = sum(plan.blocks for plan in plans)
-    if any(depth * blocks % now for plan in plans for depth in plan.depths):
-        possible = f"{now} and {2 * now} are possible"
+    unit = now // math.gcd(now, *(depth for plan in plans for depth in plan.depths))
+    if blocks % unit:
+        possible = f"multiples of {unit} are possible"
         raise UsageError(f"{name} has {now} blocks in its plan, which cannot be scaled to {blocks} blocks; {possible}")
     deeper = [StepPlan(plan.widths, tuple(depth * blocks // now for depth in plan.depths)) for plan in plans]
     return create_model(name, plan=deeper)

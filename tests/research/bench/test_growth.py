@@ -18,8 +18,10 @@ def test_stages_are_deepened_alike() -> None:
 
 
 def test_a_depth_out_of_proportion_is_refused() -> None:
-    with pytest.raises(UsageError, match="test_steps_deit has 8 blocks in its plan, which cannot be scaled to 10"):
+    refusal = "has 8 blocks in its plan, which cannot be scaled to 10 blocks; multiples of 4 are possible"
+    with pytest.raises(UsageError, match=refusal):
         with_depth("test_steps_deit", 10)
+    assert with_depth("test_steps_deit", 12).plan == "16x6, 22x3, 32x3"
 
 
 def test_every_step_is_widened_alike() -> None:
