@@ -184,9 +184,9 @@ class Resume:
     DESCRIPTION = """\
 Continues a run from its latest checkpoint. The result is bit-exactly that of the uninterrupted run. Only keys that say
 where and how it runs can change: workers, parallel, device, data.root, data.valid, checkpoint.every, checkpoint.keep,
-nonfinite, nonfinite_limit, eval.batch_size. With another number of processes the result differs: sums are rounded
-differently, a batch norm sees only its process's share of the batch, and stochastic depth, dropout, Mixup and CutMix
-draw other random numbers.
+nonfinite, nonfinite_limit, eval.batch_size. data.root is where the same data are now; it is saved. With another number
+of processes the result differs: sums are rounded differently, a batch norm sees only its process's share of the batch,
+and stochastic depth, dropout, Mixup and CutMix draw other random numbers.
 
 A finished run is extended with iters or epochs. The learning rate then follows the schedule of a run of the new
 length, so it may rise again.

@@ -108,6 +108,13 @@ def create(folder: Path, config: Mapping[str, Any], machine: Mapping[str, Any] |
     write_json(folder / CONFIG, config)
 
 
+def record_data(folder: Path, data: Mapping[str, Any]) -> None:
+    """Note the place of the data of a resumed run, for later commands."""
+    settings = read_settings(folder)
+    if settings["data"] != data:
+        write_json(folder / CONFIG, settings | {"data": data})
+
+
 def reopen(folder: Path, config: Mapping[str, Any]) -> None:
     """Make a finished run unfinished again, with another configuration. Its checkpoint stays, and has the weights."""
     write_json(folder / CONFIG, config)

@@ -164,8 +164,12 @@ class Trainer:
                 decide(partial(self.task.check_run, self.out))
             if not new:
                 self.load()
-            if self.processes.first and self.extended_from is not None:  # now that data and checkpoint are known to fit
-                runs.reopen(self.out, to_dict(self.config))
+            if self.processes.first and not new:  # now that data and checkpoint are known to fit
+                settings = to_dict(self.config)
+                if self.extended_from is not None:
+                    runs.reopen(self.out, settings)
+                else:
+                    runs.record_data(self.out, settings["data"])
             stack.callback(self.batches.close)
             self.batches.start()  # workers load ahead while the callbacks prepare
             stack.callback(self._close)
@@ -187,6 +191,10 @@ class Trainer:
         if (found := self.checkpoints.load(self.weights)) is not None:
             self.step, facts = found
             self.left_out = facts["left_out"]
+            own = len(self.task.train)
+            if self.extended_from is None and (known := facts.get("samples", own)) != own:
+                raise UsageError(f"{self.out} was trained on {counted(known, 'sample')}, and the data have {own:,}: "
+                                 "a run continues with the same data.")
             self.keys.start = self.step
         for line in self.processes.decide(lambda: runs.read_lines(self.out / runs.EVALUATIONS)):
             if line["step"] <= self.step:
@@ -345,7 +353,7 @@ class Trainer:
             lines.sync()
         for callback in self.callbacks:
             callback.on_checkpoint(self, self.step)
-        self.checkpoints.save(self.step, self.weights, {"left_out": self.left_out})
+        self.checkpoints.save(self.step, self.weights, {"left_out": self.left_out, "samples": len(self.task.train)})
 
     def _finish(self) -> None:
         """Write the final weights and the result, which marks the run as finished."""

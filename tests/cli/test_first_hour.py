@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +20,7 @@ from stepsnet.errors import nearest
 from stepsnet.tasks import TASKS
 from stepsnet.train.config import TrainConfig, tasks_of
 from stepsnet.train.typed import reference
+from tests.cli.test_train import act_at_step_2
 
 QUICK = ["model=test_deit", "batch_size=64", "eval.every=0", "eval.batch_size=360"]
 TOO_LARGE = str(2**70)
@@ -141,6 +145,26 @@ def test_an_extension_that_is_refused_leaves_the_finished_run_as_it_was(
     assert main(["resume", "run", "iters=2", "data.root=new"]) == 2
     assert "was trained on other classes" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_stopped_run_continues_with_the_same_data_and_remembers_where_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("cat", "dog"):
+        for number in range(6):
+            Path("first", name).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (32, 32), (20 * number, 0, 0)).save(Path("first", name, f"{number}.png"))
+    shutil.copytree("first", "fewer")
+    Path("fewer/cat/0.png").unlink()
+    words = ["model=test_deit", "data.img_size=32", "batch_size=2", "workers=0", "data.root=first", "out=run"]
+    with monkeypatch.context() as patch:
+        act_at_step_2(patch, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        assert main(["train", "image_folder", *words, "iters=4"]) == 143
+    Path("first").rename("second")
+    assert main(["resume", "run", "data.root=fewer"]) == 2
+    assert "a run continues with the same data" in capsys.readouterr().err
+    assert main(["resume", "run", "data.root=second"]) == 0
+    assert main(["eval", "run"]) == 0
 
 
 def test_help_separates_the_recipes_from_their_sentences(capsys: pytest.CaptureFixture[str]) -> None:
