@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
     place = runner.StudyFiles(_folder(args.out, args.seed), demo.demo_study((args.seed,), demo.arms()), "quick")
     cells, began = runner.left(place), time.perf_counter()
     workers = min(demo.WORKERS, cores())
-    say(f"Training {len(cells)} networks of equal cost, {workers} at a time: a few minutes on 2 cores.")
+    if cells:
+        say(f"Training {len(cells)} networks of equal cost, {workers} at a time: a few minutes on 2 cores.")
     with progress("demo", runner.steps_left(place, cells), "steps") as bar:
         ended = runner.run_study(place, roots={}, workers=workers, progress=StudyBar(bar, len(cells)))
     if ended.signal is not None:
