@@ -2,7 +2,8 @@
 
 The results are docs/results/evidence/STUDY-SIZE/results.jsonl, which `stepsnet study STUDY --size SIZE --out
 docs/results/evidence` writes. The marks `<!-- study: STUDY SIZE PART … -->` and `<!-- end -->` enclose what is written:
-`table`, `outcomes`, `search` or `doctor`. The figures of each study are saved beside its results.
+`table`, `outcomes` or `search`. `<!-- doctor: STUDY-SIZE … -->` encloses the table of all these studies together. The
+figures of each study are saved beside its results.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ EVIDENCE = ROOT / "docs/results/evidence"
 PAGES = (ROOT / "README.md", ROOT / "docs/results/studies.md")
 COLUMNS = ("network", "blocks", "params", "MACs", "learning rate", "seeds", "validation loss", "γ late")
 MARKED = re.compile(r"(<!-- study: (\w+) (\w+) ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+DOCTORS = re.compile(r"(<!-- doctor: ([\w -]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def filled(text: str) -> str:
@@ -33,7 +35,12 @@ def filled(text: str) -> str:
         place = StudyFiles(EVIDENCE, get_study(study), size)
         return begin + "\n\n".join(part_of(place, collect(place), part) for part in parts.split()) + f"\n{end}"
 
-    return MARKED.sub(block, text)
+    def doctor(found: re.Match[str]) -> str:
+        places = [StudyFiles(EVIDENCE, get_study(study), size) for study, size in re.findall(r"(\w+)-(\w+)", found[2])]
+        tables = prediction_table(*((collect(place), place.study.equal_cost) for place in places))
+        return found[1] + "\n\n".join(table.markdown() for table in tables) + f"\n{found[3]}"
+
+    return DOCTORS.sub(doctor, MARKED.sub(block, text))
 
 
 def part_of(place: StudyFiles, results: Results, part: str) -> str:
@@ -43,8 +50,6 @@ def part_of(place: StudyFiles, results: Results, part: str) -> str:
         tables = [columns_of(arm_table(results, setting), COLUMNS) for setting in size.settings()]
     elif part == "search":
         tables = [search_table(results)]
-    elif part == "doctor":
-        tables = list(prediction_table(results, place.study.equal_cost))
     else:
         return "\n".join(f"- {outcome}" for outcome in place.study.decide(results))
     return "\n\n".join(table.markdown() for table in tables)

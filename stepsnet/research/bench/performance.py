@@ -5,8 +5,9 @@
     python -m stepsnet.research.bench.performance list
 
 `run` makes one folder per command (result.json, figures and a page) and skips finished ones, so it can be stopped and
-continued. It takes about half an hour on 2 otherwise idle cores. `write` needs a source checkout: it fills the pages
-between the marks `<!-- bench: NAME … -->` and `<!-- end -->` with tables, commands and machine, and copies the figures.
+continued. `write` needs a source checkout: it fills the pages between the marks `<!-- bench: NAME … -->` and
+`<!-- end -->` with tables, commands and machine, and copies the figures. `<!-- goals: AVX2 -->` is filled only from
+results of a machine with these instructions, so each instruction set keeps its own table of goals.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,55 +30,40 @@ from stepsnet.report.bench import machine_line, tables_of
 from stepsnet.report.table import Table
 from stepsnet.research.bench.checks import BUILD_SECONDS
 from stepsnet.research.bench.timing import describe_machine
+from stepsnet.train.distributed import has_bf16
 
 ROOT = Path(__file__).parents[3]
 FIGURES = ROOT / "docs" / "results" / "performance"
 PAGES = (FIGURES.with_suffix(".md"), FIGURES / "tables.md")
 CHECKS = "python -m stepsnet.research.bench.checks"
-SPEED, BOTH, TRAINING = "stepsnet bench speed", "--mode inference training", "--mode training"
+SPEED, BOTH = "stepsnet bench speed", "--mode inference training"
 EXPORTED = "deit_tiny steps_deit_tiny swin_tiny steps_swin_tiny"
 FIGURE_6A = " ".join(
     f"{name} steps_{name}"
     for name in ("resnet18", "resnet34", "resnet50", "deit_tiny", "deit_small", "swin_tiny", "swin_small")
 )
 COMMANDS = {
-    "timm_deit_tiny": f"{SPEED} deit_tiny --against timm --batch 8 32 {BOTH} --rounds 7",
-    "timm_deit_small": f"{SPEED} deit_small --against timm --batch 8 {BOTH} --rounds 7",
-    "timm_deit_small_32": f"{SPEED} deit_small --against timm --batch 32 {BOTH} --rounds 7",
-    "timm_resnet18": f"{SPEED} resnet18 --against timm --batch 8 32 {BOTH} --rounds 7",
-    "timm_resnet50": f"{SPEED} resnet50 --against timm --batch 8 32 --mode inference --rounds 7",
-    "timm_resnet50_training": f"{SPEED} resnet50 --against timm --batch 8 --mode training --rounds 7",
-    "timm_resnet50_training_32": f"{SPEED} resnet50 --against timm --batch 32 --mode training --rounds 7",
-    "timm_resnet_folded": f"{SPEED} resnet18 resnet50 --against timm --fold --batch 8 32 --rounds 7",
+    "timm_deit": f"{SPEED} deit_tiny deit_small --against timm --batch 8 {BOTH} --rounds 15",
+    "timm_resnet": f"{SPEED} resnet18 resnet50 --against timm --batch 8 {BOTH} --rounds 15",
+    "timm_resnet_folded": f"{SPEED} resnet18 resnet50 --against timm --fold --batch 8 --rounds 7",
     "timm_resnet_alike": f"{SPEED} resnet18 resnet50 --against timm --channels-last --alike --batch 8 --rounds 7",
-    "timm_swin_tiny": f"{SPEED} swin_tiny --against timm --batch 8 {BOTH} --rounds 7",
-    "timm_swin_tiny_32": f"{SPEED} swin_tiny --against timm --batch 32 --mode inference --rounds 7",
-    "timm_swin_tiny_32_training": f"{SPEED} swin_tiny --against timm --batch 32 --mode training --rounds 7",
-    "baseline_deit_tiny": f"{SPEED} steps_deit_tiny --against baseline --batch 8 32 {BOTH} --rounds 7",
-    "baseline_deit_small": f"{SPEED} steps_deit_small --against baseline --batch 8 {BOTH} --rounds 7",
-    "baseline_deit_small_32": f"{SPEED} steps_deit_small --against baseline --batch 32 --mode inference --rounds 7",
-    "baseline_deit_small_32_training": f"{SPEED} steps_deit_small --against baseline --batch 32 {TRAINING} --rounds 7",
-    "baseline_swin_tiny": f"{SPEED} steps_swin_tiny --against baseline --batch 8 {BOTH} --rounds 7",
-    "baseline_swin_tiny_32": f"{SPEED} steps_swin_tiny --against baseline --batch 32 --mode inference --rounds 7",
-    "baseline_swin_tiny_32_training": f"{SPEED} steps_swin_tiny --against baseline --batch 32 {TRAINING} --rounds 7",
+    "timm_swin": f"{SPEED} swin_tiny --against timm --batch 8 {BOTH} --rounds 15",
+    "baseline_deit": f"{SPEED} steps_deit_tiny steps_deit_small --against baseline --batch 8 {BOTH} --rounds 7",
+    "baseline_swin": f"{SPEED} steps_swin_tiny --against baseline --batch 8 {BOTH} --rounds 7",
     "deep_swin": f"{SPEED} steps_swin_deep_d96 --against baseline --batch 8 {BOTH} --rounds 7",
     "deep_table5b": "stepsnet bench depth --table 5b --batch 8 --rounds 7",
     "memory": "stepsnet bench memory swin_deep_d96 steps_swin_deep_d96 --batch 32 64",
-    "memory_tiny": "stepsnet bench memory swin_tiny steps_swin_tiny --batch 32 64",
     "figure6a": f"{SPEED} {FIGURE_6A} --batch 8 --rounds 7",
     "bf16": f"{SPEED} deit_small swin_tiny --against eager --dtype bf16 --batch 8 --rounds 7",
-    "bf16_training": f"{SPEED} deit_tiny --against eager --dtype bf16 --batch 8 --mode training --rounds 7",
     "compiled": f"{SPEED} swin_tiny --against timm --compile --batch 8 --rounds 7",
     "exported": f"{SPEED} swin_tiny deit_small --against timm onnxruntime openvino --batch 8 --rounds 7",
     "exported_steps": f"{SPEED} {EXPORTED} --against openvino --batch 8 --rounds 7",
     "exported_folded": f"{SPEED} resnet50 --against timm onnxruntime openvino --fold --batch 8 --rounds 7",
     "growth": "stepsnet bench depth deit_tiny steps_deit_tiny --batch 4 --rounds 7",
-    "growth_training": "stepsnet bench depth deit_tiny steps_deit_tiny --mode training --batch 2 --rounds 7 --widths",
     "construction": f"{CHECKS} construction --rounds 7",
 }
 PRINTS = {  # commands whose result is their output
-    "compile_time_deit": f"{CHECKS} compile --families deit",
-    "compile_time_swin": f"{CHECKS} compile --families swin",
+    "compile_time": f"{CHECKS} compile --families deit",
     "where_time_goes": f"{CHECKS} parts",
 }
 SHOWN = {  # figures of the page: folder of the command, file
@@ -103,64 +89,56 @@ class Goal:
     per_mac: bool = False
     best: bool = False
     """Take the best contender instead of the worst."""
-    bf16: bool = False
-    """Applies only to CPUs with bf16 instructions."""
 
 
 GOALS = (
-    Goal("DeiT against timm", "timm_deit_*", 0.97),
-    Goal("ResNet against timm, inference", "timm_resnet18|timm_resnet50", 0.97, mode="inference"),
+    Goal("DeiT against timm", "timm_deit", 0.97),
+    Goal("ResNet against timm, inference", "timm_resnet", 0.97, mode="inference"),
     Goal("ResNet against timm, inference, batch norms folded", "timm_resnet_folded", 1.1),
-    Goal("ResNet against timm, training", "timm_resnet18|timm_resnet50_training*", 0.97, mode="training"),
-    Goal("Swin against timm, inference", "timm_swin_*", 0.97, mode="inference"),
-    Goal("Swin against timm, training", "timm_swin_*", 0.97, mode="training"),
+    Goal("ResNet against timm, training", "timm_resnet", 0.97, mode="training"),
+    Goal("Swin against timm, inference", "timm_swin", 0.97, mode="inference"),
+    Goal("Swin against timm, training", "timm_swin", 0.97, mode="training"),
     Goal("Swin-T compiled or exported, the best, against timm's eager", "compiled|exported", 1.4, "inference",
          "swin_tiny", "*", best=True),
-    Goal("Steps-DeiT-T, -S against baseline, per MAC", "baseline_deit_*", 0.95, per_mac=True),
-    Goal("Steps-Swin-T against baseline, per MAC", "baseline_swin_*", 0.95, per_mac=True),
+    Goal("Steps-DeiT-T, -S against baseline, per MAC", "baseline_deit", 0.95, per_mac=True),
+    Goal("Steps-Swin-T against baseline, per MAC", "baseline_swin", 0.95, per_mac=True),
     Goal("Steps-Swin of 96 blocks against residual Swin of 96, inference", "deep_swin", 1.15, mode="inference"),
     Goal("Steps-Swin of 96 blocks against residual Swin of 96, training", "deep_swin", 1.15, mode="training"),
-    Goal("bf16 against fp32, DeiT-S and Swin-T, inference", "bf16", 1.4, bf16=True),
+    Goal("bf16 against fp32, DeiT-S and Swin-T, inference", "bf16", 1.4),
 )
 SAVED_RATIO = 1 / 1.3
 
 
 def goals_table(documents: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Every goal on every instruction set that it was measured on."""
-    by_set: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for name, document in documents.items():
-        by_set.setdefault(instruction_set(document["machine"]), {})[name] = document
-    rows = [row for goal in GOALS for row in _rows(goal, by_set)]
-    for where, measured in by_set.items():
-        if "memory" in measured:
-            saved = {row["model"]: row["saved_per_input"] for row in measured["memory"]["rows"]}
-            ratio = saved["steps_swin_deep_d96"] / saved["swin_deep_d96"]
-            what = "bytes saved for backward, Steps-Swin over residual Swin, 96 blocks"
-            rows.append([what, where, f"≤ {SAVED_RATIO:.2f}", f"{ratio:.2f}", _mark(ratio <= SAVED_RATIO)])
-        if "construction" in measured:
-            slowest = max(row["make"]["median"] for row in measured["construction"]["rows"])
-            met = _mark(slowest < BUILD_SECONDS)
-            rows.append(["building a 482-layer network, seconds", where, f"< {BUILD_SECONDS}", f"{slowest:.2f}", met])
-    return Table(("what", "instructions", "goal", "measured", "met"), rows, "Goals")
+    """Every goal, measured on one machine."""
+    rows = [_row(goal, documents) for goal in GOALS]
+    if "memory" in documents:
+        saved = {row["model"]: row["saved_per_input"] for row in documents["memory"]["rows"]}
+        ratio = saved["steps_swin_deep_d96"] / saved["swin_deep_d96"]
+        what = "bytes saved for backward, Steps-Swin over residual Swin, 96 blocks"
+        rows.append([what, f"≤ {SAVED_RATIO:.2f}", f"{ratio:.2f}", "", _mark(ratio <= SAVED_RATIO)])
+    if "construction" in documents:
+        slowest = max(row["make"]["median"] for row in documents["construction"]["rows"])
+        met = _mark(slowest < BUILD_SECONDS)
+        rows.append(["building a 482-layer network, seconds", f"< {BUILD_SECONDS}", f"{slowest:.2f}", "", met])
+    return Table(("what", "goal", "measured", "median", "met"), rows, "Goals")
 
 
 def instruction_set(machine: Mapping[str, Any]) -> str:
     """AVX2, AVX512 …, with the bf16 instructions if there are some."""
-    return " + ".join([machine["instructions"], *machine["bf16_instructions"]])
+    return "+".join([machine["instructions"], *machine["bf16_instructions"]])
 
 
-def _rows(goal: Goal, by_set: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[list[str]]:
-    rows = []
-    for where, documents in by_set.items():
-        found = list(_lower_quartiles(goal, documents)) if not goal.bf16 or "bf16" in where else []
-        if found:
-            value = max(found) if goal.best else min(found)
-            rows.append([goal.what, where, f"≥ {goal.at_least:.2f}", f"{value:.2f}", _mark(value >= goal.at_least)])
-    needs = "a CPU with bf16 instructions" if goal.bf16 else "any"
-    return rows or [[goal.what, needs, f"≥ {goal.at_least:.2f}", "not measured yet", ""]]
+def _row(goal: Goal, documents: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    found = list(_ratios(goal, documents))
+    if not found:
+        return [goal.what, f"≥ {goal.at_least:.2f}", "not measured", "", ""]
+    lower, median = max(found) if goal.best else min(found)
+    return [goal.what, f"≥ {goal.at_least:.2f}", f"{lower:.2f}", f"{median:.2f}", _mark(lower >= goal.at_least)]
 
 
-def _lower_quartiles(goal: Goal, documents: Mapping[str, Mapping[str, Any]]) -> Iterator[float]:
+def _ratios(goal: Goal, documents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[float, float]]:
+    """Lower quartile and median of every case that the goal is about."""
     for name, document in documents.items():
         if not any(fnmatch.fnmatch(name, pattern) for pattern in goal.commands.split("|")):
             continue
@@ -168,7 +146,8 @@ def _lower_quartiles(goal: Goal, documents: Mapping[str, Mapping[str, Any]]) -> 
             if fnmatch.fnmatch(case["mode"], goal.mode) and fnmatch.fnmatch(case["model"] or "", goal.model):
                 for one in case["contenders"][1:]:
                     if fnmatch.fnmatch(one["label"], goal.contender):
-                        yield one["ratio_per_mac" if goal.per_mac else "ratio"]["lower"]
+                        ratio = one["ratio_per_mac" if goal.per_mac else "ratio"]
+                        yield ratio["lower"], ratio["median"]
 
 
 def _mark(met: bool) -> str:
@@ -181,6 +160,8 @@ def run(folder: Path, only: str, prefix: Sequence[str]) -> int:
     began = time.perf_counter()
     for name, command in (COMMANDS | PRINTS).items():
         if not fnmatch.fnmatch(name, only) or (folder / name / "result.json").is_file():
+            continue
+        if name == "bf16" and not has_bf16():  # it would measure fp32
             continue
         program, *words = shlex.split(command)
         start = [sys.executable, "-m", "stepsnet"] if program == "stepsnet" else [sys.executable]
@@ -210,13 +191,11 @@ def write(folder: Path) -> int:
         command = f"python -m stepsnet.research.bench.performance run {folder}"
         print(f"{folder} has no results; `{command}` measures them", file=sys.stderr)
         return 1
+    instructions = instruction_set(next(iter(documents.values()))["machine"])
     for page in PAGES:
-        text = re.sub(
-            r"(<!-- bench: ([^>]*?) -->\n).*?(<!-- end -->)",
-            lambda found: f"{found[1]}\n{_block(found[2].split(), documents)}\n\n{found[3]}",
-            page.read_text(encoding="utf-8"),
-            flags=re.DOTALL,
-        )
+        text = page.read_text(encoding="utf-8")
+        text = _fill(text, f"goals: ({re.escape(instructions)})", lambda _: goals_table(documents).markdown())
+        text = _fill(text, "bench: ([^>]*?)", lambda names: _block(names.split(), documents))
         page.write_text(text, encoding="utf-8")
     FIGURES.mkdir(exist_ok=True)
     for name, (source, figure) in SHOWN.items():
@@ -225,10 +204,14 @@ def write(folder: Path) -> int:
     return 0
 
 
+def _fill(text: str, mark: str, content: Callable[[str], str]) -> str:
+    """Replace what is between `<!-- mark -->` and `<!-- end -->`; the mark's group says with what."""
+    pattern = f"(<!-- {mark} -->\n).*?(<!-- end -->)"
+    return re.sub(pattern, lambda found: f"{found[1]}\n{content(found[2])}\n\n{found[3]}", text, flags=re.DOTALL)
+
+
 def _block(names: Sequence[str], documents: dict[str, dict[str, Any]]) -> str:
     """The commands, one table for all of them, and the machine and date."""
-    if names == ["goals"]:
-        return goals_table(documents).markdown()
     there = [documents[name] for name in names if name in documents]
     missing = [name for name in names if name not in documents]
     parts = []

@@ -244,7 +244,7 @@ def study_page(place: StudyFiles, results: Results) -> StudyPage:
         remarks=[f"Failed: {cell.cell}: {cell.error}" for cell in results.failed()],
         tables=[
             *(arm_table(results, setting) for setting in size.settings()), *study.tables(results),
-            *prediction_table(results, study.equal_cost),
+            *prediction_table((results, study.equal_cost)),
         ],
         figures=list(study.draw(results)),
         commands=[f"stepsnet study {study.name} --size {place.size}"],

@@ -35,12 +35,13 @@ Pair = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 """The lines of doctor.jsonl of the better and of the worse network at one of the two moments, one line per seed."""
 
 
-def prediction_table(results: Results, equal_cost: Callable[[Arm], object]) -> Iterator[Table]:
+def prediction_table(*studies: tuple[Results, Callable[[Arm], object]]) -> Iterator[Table]:
     """How often each measurement orders two networks of equal cost as their final losses do; none if no pair differs.
 
+    Each study is given by its results and by what networks of equal cost have in common.
     Only pairs count whose losses differ by the rule of the studies, and for which the measurement differs.
     """
-    moments = [list(clear_pairs(results, equal_cost, moment)) for moment in (0, 1)]
+    moments = [[pair for study in studies for pair in clear_pairs(*study, moment)] for moment in (0, 1)]
     if any(moments):
         rows = [[better, *(_share(_orders(pairs, name, score)) for pairs in moments)]
                 for name, (better, score) in BETTER.items()]  # fmt: skip

@@ -24,7 +24,7 @@ def examined(losses: dict[str, list[float | None]], lines: dict[str, list[dict[s
 
 
 def shares(results: Results) -> dict[str, tuple[str, str]]:
-    (table,) = prediction_table(results, lambda arm: arm.blocks)
+    (table,) = prediction_table((results, lambda arm: arm.blocks))
     return {row[0]: (row[1], row[2]) for row in table.rows}
 
 
@@ -41,14 +41,14 @@ def test_a_measurement_is_right_where_it_orders_a_pair_as_the_losses_do() -> Non
 
 def test_pairs_without_a_clear_difference_do_not_count() -> None:
     lines = {name: [line(0, 0.1 * number), line(2, 0.5)] for number, name in enumerate(("a", "b"), 1)}
-    assert not list(prediction_table(examined({"a": [1.0, 2.0], "b": [1.5, 2.5]}, lines), lambda arm: arm.blocks))
+    assert not list(prediction_table((examined({"a": [1.0, 2.0], "b": [1.5, 2.5]}, lines), lambda arm: arm.blocks)))
 
 
 def test_networks_of_different_cost_are_not_compared() -> None:
     lines = {name: [line(0, 0.5), line(2, 0.5)] for name in ("a", "b")}
     results = examined({"a": [1.0, 1.01], "b": [2.0, 2.01]}, lines)
-    assert not list(prediction_table(results, lambda arm: arm.key))
+    assert not list(prediction_table((results, lambda arm: arm.key)))
 
 
 def test_published_lines_without_measurements_are_left_out() -> None:
-    assert not list(prediction_table(toy.results({"a": [1.0, 1.01], "b": [2.0, 2.01]}), lambda arm: arm.blocks))
+    assert not list(prediction_table((toy.results({"a": [1.0, 1.01], "b": [2.0, 2.01]}), lambda arm: arm.blocks)))
