@@ -75,8 +75,8 @@ LABELS = {
 }  # fmt: skip
 COLORS = {
     "residual": svg.RESIDUAL, "steps": svg.STEPS, "matched": svg.MATCHED, "matched_grad": svg.SERIES[3],
-    "gain": svg.SERIES[4], "gain_matched": svg.SERIES[5], "layerscale": svg.SERIES[3],
-    "rezero": svg.SERIES[4], "deepnorm": svg.SERIES[5], "hyper": "faint",
+    "gain": svg.SERIES[4], "gain_matched": svg.SERIES[5], "unit": svg.SERIES[4], "matched_down": svg.SERIES[5],
+    "layerscale": svg.SERIES[3], "rezero": svg.SERIES[4], "deepnorm": svg.SERIES[5], "hyper": "faint",
 }  # fmt: skip
 REMEDIES = ("layerscale", "rezero", "deepnorm", "hyper")
 
