@@ -110,7 +110,7 @@ SAVED_RATIO = 1 / 1.3
 
 
 def goals_table(documents: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Every goal, measured on one machine."""
+    """Every goal, measured on one instruction set."""
     rows = [_row(goal, documents) for goal in GOALS]
     if "memory" in documents:
         saved = {row["model"]: row["saved_per_input"] for row in documents["memory"]["rows"]}
@@ -191,10 +191,13 @@ def write(folder: Path) -> int:
         command = f"python -m stepsnet.research.bench.performance run {folder}"
         print(f"{folder} has no results; `{command}` measures them", file=sys.stderr)
         return 1
-    instructions = instruction_set(next(iter(documents.values()))["machine"])
+    by_set: dict[str, dict[str, Mapping[str, Any]]] = {}  # a run can be continued on another machine
+    for name, document in documents.items():
+        by_set.setdefault(instruction_set(document["machine"]), {})[name] = document
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        text = _fill(text, f"goals: ({re.escape(instructions)})", lambda _: goals_table(documents).markdown())
+        text = _fill(text, f"goals: ({'|'.join(map(re.escape, by_set))})",
+                     lambda found: goals_table(by_set[found]).markdown())
         text = _fill(text, "bench: ([^>]*?)", lambda names: _block(names.split(), documents))
         page.write_text(text, encoding="utf-8")
     FIGURES.mkdir(exist_ok=True)
