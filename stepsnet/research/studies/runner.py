@@ -83,9 +83,11 @@ class Ended:
 def collect(place: StudyFiles) -> Results:
     """The results so far; a `UsageError` if a cell's folder holds a run of another configuration.
 
-    A line of results.jsonl stands for a run folder that is not there, so that published results can be continued.
+    A line of results.jsonl stands for a run folder that is not there, so that published results can be continued; the
+    finished lines of other studies below `out` count too, except in studies with probes.
     """
     lines = ResultLines(place.folder / "results.jsonl")
+    others = [] if place.study.probes else [ResultLines(path) for path in sorted(place.out.glob("*/results.jsonl"))]
     found: dict[str, CellResult] = {}
     size = place.chosen()
     for cells in (size.searched, lambda: size.cells(found)):  # the search decides what the other cells are
@@ -93,7 +95,8 @@ def collect(place: StudyFiles) -> Results:
             folder = place.pool / cell.id
             if is_run(folder):
                 check(cell, folder)
-            if known := read_cell(cell, folder, place.study.probes) or lines.known(cell):
+            shared = (known for other in others if (known := other.known(cell)) and known.finished)
+            if known := read_cell(cell, folder, place.study.probes) or next(shared, None) or lines.known(cell):
                 found[cell.id] = known
     return Results(size, found, place.pool)
 

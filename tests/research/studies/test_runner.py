@@ -230,6 +230,16 @@ def test_a_published_result_stands_for_its_run_folder(tmp_path: Path) -> None:
     assert left(place) == []
 
 
+def test_a_published_result_of_another_study_is_reused_if_it_finished(tmp_path: Path) -> None:
+    place = StudyFiles(tmp_path, toy.study(toy.arm(), seeds=(0, 1)), "quick")
+    done, broken = place.chosen().cells()
+    other = ResultLines(tmp_path / "other-quick" / "results.jsonl")
+    other.add(toy.made_up(done, 2.0))
+    other.add(toy.made_up(broken, None))
+    assert collect(place).found.keys() == {done.id}
+    assert left(place) == [broken]
+
+
 def test_reading_does_not_disturb_a_writer(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text('{"cell": "half of a li')
