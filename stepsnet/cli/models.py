@@ -74,7 +74,7 @@ each step, narrow to wide; stages separated by ';'; or only a number of steps.
         add("name", help="a name of `stepsnet models`, a run, a saved file, or a folder of `stepify` or `deepen`")
         add("--plan", help="another plan, or a number of steps")
         add("--img-size", type=count(), help="count at this image size (default: the model's own)")
-        joins = ("plain", "matched", "matched_grad", "gain", "gain_matched")
+        joins = ("plain", "matched_grad")
         how = f"how new channels are joined: {', '.join(joins)} (default: the model's own)"
         add("--join", choices=joins, metavar="NAME", help=how)
         directions = "narrow to wide (steps, Eq. 5, default) or wide to narrow (reverse, Eq. 6)"

@@ -23,7 +23,7 @@ Replaces the blocks of a model by narrower blocks of the same class in several s
 blocks are untrained. --plan is a number of steps at equal cost, or width x blocks for each step, narrow to wide.
 
   stepsnet stepify timm:vit_small_patch16_224 --plan 3 --out stepped
-  stepsnet stepify timm:vit_tiny_patch16_224 --plan "96x12, 136x6, 192x6" --join matched --out stepped-tiny
+  stepsnet stepify timm:vit_tiny_patch16_224 --plan "96x12, 136x6, 192x6" --join matched_grad --out stepped-tiny
   stepsnet stepify hf:FOLDER --plan 2 --out stepped-llama   a model that transformers saved
   stepsnet info stepped                                     also: doctor, analyze, bench speed, export
   stepsnet train image_folder model=stepped data.root=IMAGES
@@ -34,7 +34,7 @@ blocks are untrained. --plan is a number of steps at equal cost, or width x bloc
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_shared(parser)
     parser.add_argument("--plan", required=True, help="a number of steps, or a plan such as '192x12, 272x6, 384x6'")
-    joins = "plain (Eq. 5, default), matched, matched_grad or another join of stepsnet.StepsNet"
+    joins = "plain (Eq. 5, default) or matched_grad"
     parser.add_argument("--join", help=joins)
 
 

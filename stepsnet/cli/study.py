@@ -31,7 +31,7 @@ the same command continues. Finished runs are reused, also across studies.
   stepsnet study steps                                         minutes, nothing to download
   stepsnet study fixed_width --size full --data gutenberg=DIR --data cifar10=FILE --workers 2 --hours 2
   stepsnet study fixed_width --size full --only "gutenberg-*-48-*" --data gutenberg=DIR
-  stepsnet study join --report                                 the results so far, without running anything
+  stepsnet study fixed_width --report                          the results so far, without running anything
   stepsnet study fixed_flops --size paper --dry-run            the arms, their cost, the time they would take
 
 The folder --out (default runs/studies) holds cells/ (the runs, shared by all studies), logs/, and for each study and

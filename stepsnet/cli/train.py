@@ -48,7 +48,7 @@ Common keys: model plan join weights seed iters|epochs batch_size lr out workers
   stepsnet train digits
   stepsnet train --keys                      all keys: meaning, default, type, for which tasks
   stepsnet train digits --keys               the keys of one recipe and its values
-  stepsnet train digits model=deit_tiny plan=3 join=matched epochs=5 out=runs/deit
+  stepsnet train digits model=deit_tiny plan=3 join=matched_grad epochs=5 out=runs/deit
   stepsnet train cifar10 data.root=cifar10.npz model=steps_resnet18 --dry-run
   stepsnet train image_folder data.root=DIR weights=runs/first freeze=stem optim.layer_decay=0.75   fine-tune
   torchrun --nproc-per-node 8 -m stepsnet train imagenet_deit data.root=DIR model=steps_deit_small parallel=ddp"""

@@ -36,20 +36,14 @@ class MatchedJoin(PlainJoin):
 
     y has grown by many residual terms before the join. The next norm divides y and x_i by their common deviation, so an
     unscaled x_i would be too small beside y: the paper's shortcut degradation, at the join. The factor has no
-    parameters and no gradient. It is computed and applied in fp32 or wider. Where x_i is zero, it stays zero.
+    parameters, but a gradient: y also learns through the scale of x_i. It is computed and applied in fp32 or wider.
+    Where x_i is zero, it stays zero.
     """
 
     def scaled(self, y: Tensor, x: Tensor) -> Tensor:
-        return (x * self.factor(y, x)).to(x.dtype)
-
-    @torch.no_grad()
-    def factor(self, y: Tensor, x: Tensor) -> Tensor:
-        return self.ratio(y, x)
-
-    def ratio(self, y: Tensor, x: Tensor) -> Tensor:
-        y_rms, x_rms = self.rms(y), self.rms(x)
-        nonzero = x_rms > 0  # used twice: the inner `where` keeps the gradient of the division finite
-        return torch.where(nonzero, y_rms / torch.where(nonzero, x_rms, 1.0), 0.0)
+        x_rms = self.rms(x)
+        unit = x / torch.where(x_rms > 0, x_rms, 1.0)  # first, because the gradient of RMS(y)/RMS(x) could overflow
+        return (unit * self.rms(y)).to(x.dtype)
 
     def rms(self, z: Tensor) -> Tensor:
         wide = torch.promote_types(z.dtype, torch.float32)
@@ -59,19 +53,8 @@ class MatchedJoin(PlainJoin):
         )
 
 
-class DifferentiableMatchedJoin(MatchedJoin):
-    """The matched join with the gradient of its factor: y also learns through the scale of x_i."""
-
-    def factor(self, y: Tensor, x: Tensor) -> Tensor:
-        return self.ratio(y, x)
-
-
-JOINS: dict[str, type[PlainJoin]] = {
-    "plain": PlainJoin,
-    "matched": MatchedJoin,
-    "matched_grad": DifferentiableMatchedJoin,
-}
-STUDIED = dict.fromkeys(("unit", "matched_down", "gain", "gain_matched"), "stepsnet.research.joins")
+JOINS: dict[str, type[PlainJoin]] = {"plain": PlainJoin, "matched_grad": MatchedJoin}
+STUDIED = dict.fromkeys(("matched", "unit", "matched_down"), "stepsnet.research.joins")
 """Joins that only studies compare, and the module that holds them: imported when an option or a file names one."""
 
 
@@ -83,7 +66,6 @@ def resolve_join(join: Join) -> JoinDesign:
         return join
     name = str(join)
     if name not in JOINS | STUDIED:
-        known = JOINS | STUDIED
-        raise UsageError(f"there is no join '{name}'{nearest(name, known)}; known are {', '.join(known)}")
+        raise UsageError(f"there is no join '{name}'{nearest(name, JOINS)}; known are {', '.join(JOINS)}")
     design = JOINS.get(name) or import_module(STUDIED[name]).JOINS[name]
     return lambda _y_width, _x_width, channel_dim: design(channel_dim)

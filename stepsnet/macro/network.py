@@ -49,7 +49,7 @@ class StepsNet(nn.Module):
     """y_1 = F_1(x_1);  y_i = F_i([y_{i-1}, x_i]).
 
     `steps` are the F_i and `widths` the growing C_i. `channel_dim` is the dimension of the channels: -1 for tokens, 1
-    for images. `join` is "plain" (Eq. 5), "matched", a module (y, x) → [y, x] used at every join, or a function
+    for images. `join` is "plain" (Eq. 5), "matched_grad", a module (y, x) → [y, x] used at every join, or a function
     (C_{i-1}, d_i, channel_dim) → module. Further arguments of a call, also by keyword, are passed to every step. With a
     single step the network is F_1, bit-exactly.
     """

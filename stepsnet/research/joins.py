@@ -1,4 +1,4 @@
-"""Designs that only studies compare, selected by name as any other: four joins, and the macro design "waist"."""
+"""Designs that only studies compare, selected by name as any other: three joins, and the macro design "waist"."""
 
 from __future__ import annotations
 
@@ -12,23 +12,12 @@ from stepsnet.macro.joins import MatchedJoin, PlainJoin
 from stepsnet.macro.network import MakeBlock, MakeStack
 
 
-class GainJoin(PlainJoin):
-    """[y_{i-1}, g x_i], with one learned gain g per join that starts at 1: Eq. 5 before training."""
+class DetachedMatchedJoin(MatchedJoin):
+    """The matched join with a factor that has no gradient."""
 
-    def __init__(self, channel_dim: int = -1) -> None:
-        super().__init__(channel_dim)
-        self.gain = nn.Parameter(torch.empty(1))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        nn.init.ones_(self.gain)
-
-    def scaled(self, y: Tensor, x: Tensor) -> Tensor:
-        return super().scaled(y, x) * self.gain.to(x.dtype)
-
-
-class MatchedGainJoin(GainJoin, MatchedJoin):
-    """[y_{i-1}, g s x_i]: a learned gain on top of the matched join."""
+    @torch.no_grad()
+    def rms(self, z: Tensor) -> Tensor:
+        return super().rms(z)
 
 
 class UnitJoin(MatchedJoin):
@@ -38,15 +27,15 @@ class UnitJoin(MatchedJoin):
         return torch.cat([(z / self.rms(z).clamp_min(1e-12)).to(z.dtype) for z in (y, x)], self.channel_dim)
 
 
-class MatchedDownJoin(MatchedJoin):
+class MatchedDownJoin(DetachedMatchedJoin):
     """[y_{i-1} / s, x_i] with the matched join's s: y is scaled to the size of x_i, by a factor without gradient."""
 
     def forward(self, y: Tensor, x: Tensor) -> Tensor:
-        return torch.cat(((y * self.factor(x, y)).to(y.dtype), x), self.channel_dim)
+        return torch.cat((self.scaled(x, y), x), self.channel_dim)
 
 
 JOINS: dict[str, type[PlainJoin]] = {
-    "gain": GainJoin, "gain_matched": MatchedGainJoin, "unit": UnitJoin, "matched_down": MatchedDownJoin,
+    "matched": DetachedMatchedJoin, "unit": UnitJoin, "matched_down": MatchedDownJoin,
 }  # fmt: skip
 
 

@@ -209,7 +209,7 @@ class TrainConfig:
     plan: str | int | list[str] | None = None
     """Widths and blocks of the steps, as "192x12, 272x6, 384x6"; or a number of steps; none: the model's own."""
     join: str = "plain"
-    """How new channels are joined: plain (Eq. 5), matched, matched_grad, gain or gain_matched."""
+    """How new channels are joined: plain (Eq. 5) or matched_grad."""
     macro: str = "steps"
     """Narrow to wide (steps, Eq. 5) or wide to narrow (reverse, Eq. 6)."""
     model_args: dict[str, Any] = field(default_factory=dict)

@@ -16,8 +16,7 @@ from stepsnet.analysis.doctor import rules
 from stepsnet.analysis.doctor.measure import Traits, traits_of
 from stepsnet.analysis.doctor.rules import LIMITS, shortcut_finding
 from stepsnet.errors import UsageError
-from stepsnet.macro import Join, Stack, StepsNet
-from stepsnet.research.joins import GainJoin
+from stepsnet.macro import Join, MatchedJoin, PlainJoin, Stack, StepsNet
 
 FAMILIES = ("deit", "resnet", "swin", "transformer")
 TRAIN_WELL = [f"test_{steps}{family}" for family in FAMILIES for steps in ("", "steps_")]
@@ -133,7 +132,7 @@ def test_new_channels_that_are_too_small_are_found() -> None:
 
 
 def test_matched_joins_make_the_sizes_equal() -> None:
-    found = diagnose(stepped("matched", 20.0), x())
+    found = diagnose(stepped("matched_grad", 20.0), x())
     assert found.measured.joins[0].ratio == pytest.approx(1, rel=0.05)
     assert "new-channels-too-small" not in named(found)
 
@@ -142,13 +141,22 @@ def test_joins_of_similar_sizes_have_no_findings() -> None:
     assert named(diagnose(stepped("plain", 0.1), x())) == {}
 
 
-@pytest.mark.parametrize("join", ["gain", "gain_matched"])
-def test_matched_joins_are_advised_only_to_models_without_them(join: str) -> None:
-    model = stepped(join, 0.1)
-    nn.init.constant_(model[1].joins[0].gain, 1e-3)  # type: ignore[index]
-    finding = next(each for each in diagnose(model, x()).findings if each.name == "new-channels-too-small")
-    assert finding.change == ({"join": "matched_grad"} if join == "gain" else {})
-    assert ("Use matched joins" in finding.advice) is (join == "gain")
+class SmallJoin(PlainJoin):
+    def forward(self, y: Tensor, x: Tensor) -> Tensor:
+        return torch.cat((y, 1e-3 * self.scaled(y, x)), -1)
+
+
+class SmallMatchedJoin(SmallJoin, MatchedJoin):
+    """A matched join that is scaled down afterwards."""
+
+
+@pytest.mark.parametrize("join", [SmallJoin(), SmallMatchedJoin()])
+def test_matched_joins_are_advised_only_to_models_without_them(join: PlainJoin) -> None:
+    found = diagnose(stepped(join, 0.1), x()).findings
+    finding = next(each for each in found if each.name == "new-channels-too-small")
+    matched = isinstance(join, MatchedJoin)
+    assert finding.change == ({} if matched else {"join": "matched_grad"})
+    assert ("Use matched joins" in finding.advice) is not matched
 
 
 @pytest.mark.parametrize("residual", ["plain", "layerscale", "rezero"])
@@ -227,9 +235,9 @@ def test_steps_are_advised_where_they_fit(cut: dict[str, str]) -> None:
 
 
 def test_modules_of_the_user_are_not_moved() -> None:
-    join = GainJoin()
+    join = nn.Bilinear(8, 8, 16)
     traits_of(stepsnet.create_model("test_deit", join=join))
-    assert not join.gain.is_meta
+    assert not join.weight.is_meta
 
 
 def test_blocks_that_do_nothing_could_be_removed() -> None:

@@ -150,7 +150,7 @@ def test_a_network_without_blocks_is_refused() -> None:
         find_blocks(model)
 
 
-@pytest.mark.parametrize("join", ["plain", "matched"])
+@pytest.mark.parametrize("join", ["plain", "matched_grad"])
 def test_a_stepified_model_is_one_stack(join: str) -> None:
     """The last step has blocks of the class itself, the others of a subclass; γ has one z_0 for all of them."""
     vit = timm_model("vit_tiny_patch16_224", img_size=32, depth=4, embed_dim=48, num_heads=3)

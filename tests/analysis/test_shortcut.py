@@ -50,7 +50,8 @@ def test_channels_that_join_later_are_part_of_the_state() -> None:
 
 def test_channels_before_a_matched_join_are_unscaled() -> None:
     x = torch.randn(2, 7, 6)
-    nets = [StepsNet([Stack([Scale(3.0)]), Stack([Scale(1.0)])], [4, 6], join=join) for join in ("plain", "matched")]
+    joins = ("plain", "matched_grad")
+    nets = [StepsNet([Stack([Scale(3.0)]), Stack([Scale(1.0)])], [4, 6], join=join) for join in joins]
     plain, matched = (shortcut_ratio(net, x) for net in nets)
     assert plain.gamma[0] == pytest.approx(matched.gamma[0])
     assert plain.gamma[1] > matched.gamma[1]
@@ -152,7 +153,7 @@ def test_a_branch_is_what_one_block_adds() -> None:
 
 
 def test_the_join_is_part_of_no_branch() -> None:
-    net = StepsNet([Stack([Scale(3.0)]), Stack([Scale(1.0)])], [4, 6], join="matched")
+    net = StepsNet([Stack([Scale(3.0)]), Stack([Scale(1.0)])], [4, 6], join="matched_grad")
     assert shortcut_ratio(net, torch.randn(2, 3, 6)).branch_sigma[1] == pytest.approx(0.0)
 
 

@@ -13,7 +13,7 @@ from stepsnet.research.studies import demo, runner
 from stepsnet.research.studies.runner import Ended, StudyFiles, collect
 from tests.research.studies import toy
 
-TOP1 = {"residual": 0.3, "steps": 0.6, "matched": 0.75}
+TOP1 = {"residual": 0.3, "steps": 0.6, "matched_grad": 0.75}
 
 
 def pretend_demo(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,21 +54,21 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--json", "--seed", "9", "--out", "here"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["seed"] == 9
-    assert found["ranking"] == ["matched", "steps", "residual"]
-    assert [network["key"] for network in found["networks"]] == ["residual", "steps", "matched"]
+    assert found["ranking"] == ["matched_grad", "steps", "residual"]
+    assert [network["key"] for network in found["networks"]] == ["residual", "steps", "matched_grad"]
     assert found["networks"][0]["params"] == 610_922
     assert found["report"] == str(Path("here/report.html"))
 
 
 @pytest.mark.usefixtures("trained")
 def test_equal_accuracies_are_ordered_by_training_loss(capsys: pytest.CaptureFixture[str]) -> None:
-    TOP1_EQUAL = {"residual": 0.5, "steps": 0.7, "matched": 0.7}
+    TOP1_EQUAL = {"residual": 0.5, "steps": 0.7, "matched_grad": 0.7}
     place = StudyFiles(Path("equal"), demo.demo_study((0,), demo.arms()), "quick")
     for cell in place.chosen().cells():
-        folder = toy.pretend(place.pool, cell, 0.3 if cell.arm.network == "matched" else 0.4)
+        folder = toy.pretend(place.pool, cell, 0.3 if cell.arm.network == "matched_grad" else 0.4)
         result = {"step": 5, "loss": 1.0, "top1": TOP1_EQUAL[cell.arm.network]}
         (folder / "result.json").write_text(json.dumps(result))
-    assert demo.summary(collect(place), 1.0)["ranking"] == ["matched", "steps", "residual"]
+    assert demo.summary(collect(place), 1.0)["ranking"] == ["matched_grad", "steps", "residual"]
 
 
 @pytest.mark.usefixtures("trained")

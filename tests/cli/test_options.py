@@ -54,9 +54,9 @@ def refused(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["info", "test_deit", "--join", "matched"], "--join has no effect: the plan 32x4 has one step per stage"),
+        (["info", "test_deit", "--join", "matched_grad"], "--join has no effect: the plan 32x4 has one step per stage"),
         (["info", "test_steps_deit", "--plan", "1", "--macro", "reverse"], "--macro has no effect"),
-        ([*DRY, "join=matched"], "join=matched has no effect: the plan 32x4 has one step per stage"),
+        ([*DRY, "join=matched_grad"], "join=matched_grad has no effect: the plan 32x4 has one step per stage"),
         (["train", "digits", "model=test_deit", "iters=1", "macro=reverse", "out=new"], "macro=reverse has no effect"),
         ([*DRY, "optim.momentum=0.5"], "optim.momentum has no effect with optim.name=adamw"),
         ([*DRY, "schedule.power=2"], "it is for schedule.kind=poly"),
@@ -88,7 +88,7 @@ def refused(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         (["doctor", "run", "--seed", "0"], "--seed has no effect on run"),
         (["study", "--size", "quick"], "--size needs the name of a study"),
         (["study", "--workers", "2"], "--workers needs the name of a study"),
-        (["study", "--list", "join"], "leave out join or --list"),
+        (["study", "--list", "joins"], "leave out joins or --list"),
         (["study", "fixed_width", "--size", "full", "--data", "cifar10=run", "--data", "cifar10=masks"], "given twice"),
         (["study", "fixed_width", "--size", "full", "--data", "cifar10="], "is not of the form KEY=PATH"),
         (["study", "steps", "--report", "--dry-run"], "--report has no effect with --dry-run"),

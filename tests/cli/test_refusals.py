@@ -70,7 +70,7 @@ def test_no_option_can_be_abbreviated(name: str) -> None:
 
 def test_an_unknown_join_is_answered_with_names_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "digits", "model=test_steps_deit", "join=nope", "--dry-run"]) == 2
-    assert capsys.readouterr().err.rstrip(".\n").endswith("gain, gain_matched")
+    assert capsys.readouterr().err.rstrip(".\n").endswith("plain, matched_grad")
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,9 @@ CASES: dict[str, dict[str, Any]] = {
     "test_steps_swin": {"plan": "6x2; 12x1; 12x1, 24x1; 24x1"},
     "test_swinpp": {"depths": (1, 1, 1, 1)},
     "test_resnet": {},
-    "test_steps_resnet": {"join": "matched"},
+    "test_steps_resnet": {"join": "matched_grad"},
     "test_transformer": {"depth": 1},
-    "test_steps_transformer": {"plan": "16x1, 32x1", "join": "matched"},
+    "test_steps_transformer": {"plan": "16x1, 32x1", "join": "matched_grad"},
 }
 
 

@@ -95,7 +95,7 @@ def test_positions_and_input_channels_are_adapted(tmp_path: Path) -> None:
     [
         ({"name": "test_resnet"}, "is a test_deit, not a test_resnet; give model=test_deit"),
         ({"plan": "16x4, 32x2"}, "has the plan '32x4'"),
-        ({"join": "matched"}, "was trained with join=plain, but the run has join=matched"),
+        ({"join": "matched_grad"}, "was trained with join=plain, but the run has join=matched_grad"),
         ({"patch_size": 16}, r"patch_embed.proj.weight is \(32, 3, 8, 8\) there, not \(32, 3, 16, 16\)"),
     ],
 )

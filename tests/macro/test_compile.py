@@ -11,10 +11,10 @@ from tests.macro.nets import Mixing
 
 NETS: dict[str, nn.Module] = {
     "plain": StepsNet([Stack([Mixing(4, 1)]), Stack([Mixing(6, 1), Mixing(6, 1)]), Stack([])], [4, 6, 9], 1),
-    "matched": StepsNet([Stack([Mixing(4, -1)]), Mixing(6, -1)], [4, 6], join="matched"),
+    "matched_grad": StepsNet([Stack([Mixing(4, -1)]), Mixing(6, -1)], [4, 6], join="matched_grad"),
     "reverse": ReverseStepsNet([Mixing(9, 1), Stack([Mixing(4, 1)])], [9, 4], 1),
 }
-INPUTS = {"plain": torch.randn(2, 9, 3), "matched": torch.randn(2, 3, 6), "reverse": torch.randn(2, 9)}
+INPUTS = {"plain": torch.randn(2, 9, 3), "matched_grad": torch.randn(2, 3, 6), "reverse": torch.randn(2, 9)}
 
 
 @pytest.mark.parametrize("name", NETS)

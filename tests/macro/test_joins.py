@@ -33,14 +33,6 @@ def test_matched_only_scales() -> None:
     torch.testing.assert_close(fresh, x * rms(y, 1).float() / rms(x, 1).float())
 
 
-def test_the_matched_factor_has_no_gradient() -> None:
-    y, x = torch.randn(3, 4, requires_grad=True), torch.randn(3, 6, requires_grad=True)
-    fresh = MatchedJoin()(y, x)[:, 4:]
-    by_y, by_x = torch.autograd.grad(fresh.sum(), (y, x))
-    assert torch.count_nonzero(by_y) == 0
-    torch.testing.assert_close(by_x, (rms(y, 1) / rms(x, 1)).float().expand_as(x))
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_matched_in_fp32(dtype: torch.dtype) -> None:
     y, x = torch.randn(64, 256).to(dtype), (torch.randn(64, 256) / 300).to(dtype)
@@ -63,7 +55,9 @@ def test_zero_and_tiny_slices_give_finite_values_and_gradients(tiny: float) -> N
     joined = MatchedJoin()(y, x)
     joined.sum().backward()
     assert joined.isfinite().all()
+    assert y.grad is not None
     assert x.grad is not None
+    assert y.grad.isfinite().all()
     assert x.grad.isfinite().all()
 
 
@@ -119,10 +113,9 @@ def test_a_parameter_of_a_join_gets_a_gradient() -> None:
     assert gradient.tolist() == [1.0]
 
 
-def test_matched_grad_has_the_value_of_matched_and_no_gradient_along_the_slice() -> None:
+def test_the_matched_factor_has_a_gradient_but_not_along_the_slice() -> None:
     y, x = torch.randn(2, 4, requires_grad=True), torch.randn(2, 6, requires_grad=True)
     joined = StepsNet(identities(2), [4, 10], join="matched_grad").joins[0](y, x)
-    assert torch.equal(joined, MatchedJoin()(y, x))
     (joined[:, 4:] * torch.randn(2, 6)).sum().backward()
     assert y.grad is not None
     assert x.grad is not None
@@ -132,17 +125,8 @@ def test_matched_grad_has_the_value_of_matched_and_no_gradient_along_the_slice()
     )  # growing x_i along itself changes nothing
 
 
-def test_matched_grad_has_finite_gradients_for_a_zero_slice() -> None:
-    y, x = torch.randn(2, 4, requires_grad=True), torch.zeros(2, 6, requires_grad=True)
-    StepsNet(identities(2), [4, 10], join="matched_grad").joins[0](y, x).sum().backward()
-    assert y.grad is not None
-    assert x.grad is not None
-    assert y.grad.isfinite().all()
-    assert x.grad.isfinite().all()
-
-
 def test_an_unknown_join_is_refused_with_the_nearest_names() -> None:
     with pytest.raises(
-        UsageError, match=r"no join 'mached'; nearest: matched, .*; known are plain, matched, .*gain_matched$"
+        UsageError, match=r"no join 'mached'; nearest: matched_grad; known are plain, matched_grad$"
     ):
         StepsNet(identities(2), [1, 2], join="mached")

@@ -57,7 +57,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("deit_small", {"num_class": 7}, r"no option 'num_class'; nearest: num_classes"),
     ("deit_small", {"join": "match"}, r"no join 'match'; nearest: matched"),
     ("deit_small", {"macro": "revers"}, r"no macro 'revers'; nearest: reverse; known are steps, reverse"),
-    ("steps_deit_small", {"macro": "reverse", "join": "matched"}, r"reverse design \(Eq. 6\) has no joins"),
+    ("steps_deit_small", {"macro": "reverse", "join": "matched_grad"}, r"reverse design \(Eq. 6\) has no joins"),
     ("deit_small", {"residual": "rezeros"}, r"no residual design 'rezeros'; nearest: rezero"),
     ("deit_small", {"global_pool": "max"}, r"DeiT pools by 'token', 'avg', '', not by 'max'"),
     (

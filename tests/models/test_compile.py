@@ -31,7 +31,7 @@ def test_compiles_without_a_graph_break(key: str) -> None:
 
 def test_a_training_step_compiles_without_a_graph_break() -> None:
     torch.compiler.reset()
-    model = shake(create_model("test_steps_deit", drop_path_rate=0.1, join="matched"))
+    model = shake(create_model("test_steps_deit", drop_path_rate=0.1, join="matched_grad"))
     torch.compile(model, fullgraph=True, backend="aot_eager")(example(model)).square().mean().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 

@@ -20,7 +20,7 @@ from stepsnet.runs.folder import PRETRAINED
 
 @pytest.mark.parametrize("name", ["test_steps_deit", "test_steps_transformer"])
 def test_a_folder_gives_the_model_back(name: str, tmp_path: Path) -> None:
-    model = create_model(name, join="matched")
+    model = create_model(name, join="matched_grad")
     save_pretrained(model, tmp_path / "new" / "folder")
     loaded = from_pretrained(tmp_path / "new" / "folder")
     assert loaded.plan == model.plan

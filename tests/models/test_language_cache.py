@@ -15,7 +15,7 @@ from stepsnet.models.language import Transformer
 VARIANTS = [
     {"name": "test_transformer"},
     {"name": "test_steps_transformer"},
-    {"name": "test_steps_transformer", "join": "matched"},
+    {"name": "test_steps_transformer", "join": "matched_grad"},
     {"name": "test_steps_transformer", "macro": "reverse"},
 ]
 

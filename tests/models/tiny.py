@@ -19,7 +19,7 @@ STEPS = [name for name in TINY if name.startswith("test_steps_")]
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in TINY},
     **{f"{name}-reverse": (name, {"macro": "reverse"}) for name in STEPS},
-    **{f"{name}-matched": (name, {"join": "matched"}) for name in STEPS},
+    **{f"{name}-matched": (name, {"join": "matched_grad"}) for name in STEPS},
 }
 
 

@@ -92,9 +92,9 @@ def test_the_page_is_complete_and_loads_nothing(document: dict[str, Any], tmp_pa
 def test_findings_come_first_with_rule_and_command(document: dict[str, Any]) -> None:
     finding = {"name": "new-channels-too-small", "severity": "severe", "what": "a <small> slice",
                "rule": "ratio at least 0.1", "value": 0.0123, "limit": 0.1, "advice": "match it",
-               "change": {"join": "matched"}, "command": 'join="matched"'}  # fmt: skip
+               "change": {"join": "plain"}, "command": 'join="plain"'}  # fmt: skip
     page = doctor_page({**document, "findings": [finding]})
-    for word in ("a &lt;small&gt; slice", "ratio at least 0.1", "0.0123", "match it", "join=&quot;matched&quot;"):
+    for word in ("a &lt;small&gt; slice", "ratio at least 0.1", "0.0123", "match it", "join=&quot;plain&quot;"):
         assert word in page
     assert page.index("new-channels-too-small") < page.index("<svg")
     assert '<button type="button">Copy</button>' in page

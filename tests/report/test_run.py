@@ -26,7 +26,7 @@ def made_up_run(folder: Path) -> Path:
         "task": "classification",
         "model": "test_steps_deit",
         "seed": 3,
-        "join": "matched",
+        "join": "matched_grad",
         "plan": "16x4, 32x2",
     }
     write(folder / "config.json", config)
@@ -109,7 +109,7 @@ def test_the_page_loads_nothing(run: Path) -> None:
 
 
 def test_the_map_of_gamma_names_model_and_initialisation(run: Path) -> None:
-    assert "test_steps_deit, join matched, initialisation: its own, seed 3" in run_report(run).read_text()
+    assert "test_steps_deit, join matched_grad, initialisation: its own, seed 3" in run_report(run).read_text()
 
 
 def test_the_map_of_gamma_is_also_a_file(run: Path) -> None:

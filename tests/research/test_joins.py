@@ -6,24 +6,23 @@ import pytest
 import torch
 from torch import nn
 
-from stepsnet.macro import Stack, StepsNet
+from stepsnet.macro import MatchedJoin, Stack, StepsNet
 from stepsnet.macro.plan import StepPlan
 from stepsnet.models import create_model
 from stepsnet.research.joins import waist
 
 
-@pytest.mark.parametrize(("name", "start"), [("gain", "plain"), ("gain_matched", "matched")])
-def test_a_learned_gain_starts_as_its_join_without_one_and_scales_the_slice(name: str, start: str) -> None:
-    y, x = torch.randn(2, 4), torch.randn(2, 6)
-    learned = StepsNet([nn.Identity(), nn.Identity()], [4, 10], join=name).joins[0]
-    without = StepsNet([nn.Identity(), nn.Identity()], [4, 10], join=start).joins[0](y, x)
-    assert torch.equal(learned(y, x), without)
-    nn.init.constant_(learned.get_parameter("gain"), 3.0)
-    torch.testing.assert_close(learned(y, x), torch.cat((y, 3.0 * without[:, 4:]), 1))
-
-
 def rms(z: torch.Tensor) -> torch.Tensor:
     return z.square().mean(-1, keepdim=True).sqrt()
+
+
+def test_the_detached_join_has_the_value_of_the_matched_one_and_no_gradient_of_the_factor() -> None:
+    y, x = torch.randn(3, 4, requires_grad=True), torch.randn(3, 6, requires_grad=True)
+    joined = StepsNet([nn.Identity(), nn.Identity()], [4, 10], join="matched").joins[0](y, x)
+    assert torch.equal(joined, MatchedJoin()(y, x))
+    by_y, by_x = torch.autograd.grad(joined[:, 4:].sum(), (y, x))
+    assert torch.count_nonzero(by_y) == 0
+    torch.testing.assert_close(by_x, (rms(y) / rms(x)).expand_as(x))
 
 
 def test_the_unit_join_gives_both_parts_size_one() -> None:

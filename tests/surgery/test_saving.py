@@ -34,7 +34,7 @@ CHANGES = ["stepify", "deepen"]
 def changed(model: Any, change: str, **how: Any) -> Any:
     host = find_host(model, **how)
     if change == "stepify":
-        stepify(model, support.two_steps(host), join="gain", **how)
+        stepify(model, support.two_steps(host), join="matched_grad", **how)
     else:
         deepen(model, f"{support.narrow_width(host, len(host.stages) - 1)}x2", at="every:2", **how)
     return tiny.stir(model).eval()

@@ -15,7 +15,7 @@ import torch.fx
 from torch import Tensor, nn
 
 from stepsnet import StepsNet, UsageError, deepen, stepify, surgery_report
-from stepsnet.macro import Stack, StepPlan
+from stepsnet.macro import Join, Stack, StepPlan
 from stepsnet.surgery import Host, load, save
 from stepsnet.surgery.stepify import find_host
 from stepsnet.surgery.support import TIMM, make_timm, make_transformers, two_steps
@@ -64,9 +64,20 @@ def test_a_stepped_vit_equals_stepsnet_of_the_same_blocks_bit_for_bit() -> None:
     assert torch.equal(model.blocks(x), native(list(model.blocks), tiny.VIT_PLAN).eval()(x))
 
 
-@pytest.mark.parametrize("join", ["matched", "matched_grad", "gain", "gain_matched"])
+class Gain(nn.Module):
+    """A join with a parameter."""
+
+    def __init__(self, _y_width: int, x_width: int, _channel_dim: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(x_width))
+
+    def forward(self, y: Tensor, x: Tensor) -> Tensor:
+        return torch.cat((y, self.gain * x), -1)
+
+
+@pytest.mark.parametrize("join", ["matched_grad", Gain])
 @pytest.mark.parametrize("plan", [tiny.VIT_PLAN, "32x2, 64x0", "32x1, 48x0, 64x1"])
-def test_joins_act_at_the_first_block_of_a_step(join: str, plan: str) -> None:
+def test_joins_act_at_the_first_block_of_a_step(join: Join, plan: str) -> None:
     model = stepped_vit(plan, join=join)
     tiny.stir(model)
     net = native(copy.deepcopy(list(model.blocks)), plan, join=join).eval()
@@ -114,7 +125,7 @@ def test_blocks_keep_their_class_and_survive_deepcopy_and_pickle() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 @pytest.mark.parametrize("capture", [torch.fx.symbolic_trace, torch.jit.script], ids=["fx", "script"])
-@pytest.mark.parametrize("join", ["plain", "matched"])
+@pytest.mark.parametrize("join", ["plain", "matched_grad"])
 @pytest.mark.parametrize(
     ("name", "path", "shape"),
     [
@@ -192,8 +203,8 @@ def test_a_step_may_be_narrower_than_the_one_before() -> None:
 
 
 def test_the_report_reads_well_and_is_json() -> None:
-    report = surgery_report(stepped_vit(join="gain"))
-    assert "64x4  →  32x4, 48x2, 64x2   (join gain)" in str(report)
+    report = surgery_report(stepped_vit(join="matched_grad"))
+    assert "64x4  →  32x4, 48x2, 64x2   (join matched_grad)" in str(report)
     assert json.loads(report.to_json())["heads"] == {"32": 2, "48": 3, "64": 4}
     with pytest.raises(UsageError, match="not changed by stepify"):
         surgery_report(tiny.vit())

@@ -34,7 +34,7 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 Image.fromarray(pixels).save(folder / f"{number}.png")
     torch.manual_seed(3)
     for name in ("test_steps_deit", "test_resnet"):
-        save_model(create_model(name, join="matched"), f"{name}.safetensors")
+        save_model(create_model(name, join="matched_grad"), f"{name}.safetensors")
     return tmp_path
 
 
@@ -49,7 +49,7 @@ def test_the_command_line_fine_tunes_and_says_what_is_new(capsys: pytest.Capture
     assert sentence in capsys.readouterr().err
     assert sentence in json.loads(Path("run/environment.json").read_text())["start"]
     config = json.loads(Path("run/config.json").read_text())
-    assert (config["model"], config["plan"], config["join"]) == ("test_steps_deit", "16x4, 22x2, 32x2", "matched")
+    assert (config["model"], config["plan"], config["join"]) == ("test_steps_deit", "16x4, 22x2, 32x2", "matched_grad")
     before, after = load_file("test_steps_deit.safetensors"), load_file("run/weights.safetensors")
     same = {key for key, tensor in after.items() if key in before and torch.equal(tensor, before[key])}
     assert same == {"patch_embed.proj.weight", "patch_embed.proj.bias", "cls_token", "pos_embed"}

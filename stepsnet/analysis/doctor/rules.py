@@ -299,7 +299,7 @@ def _join_sizes(measured: Measurements) -> Iterator[Finding]:
 def _match(join: JoinMeasurement) -> tuple[str, dict[str, str]]:
     """Advice and change for a join of unequal sizes."""
     if "Matched" in join.kind:
-        return "The join is matched already: its learned gain is off, or most of the new channels are zero.", {}
+        return "The join is matched already: most of the new channels are zero, or it scales them once more.", {}
     advice = "Use matched joins, which scale the new channels to those they join without parameters, at little cost."
     return advice, {"join": "matched_grad"}
 

@@ -1,4 +1,4 @@
-"""Studies of deep networks: at fixed width (Table 5a, Figures 1 and 2), at fixed MACs (Table 5b), and of joins."""
+"""Studies of deep networks: at fixed width (Table 5a, Figures 1 and 2) and at fixed MACs (Table 5b)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from stepsnet.research.studies.networks import (
     JOINS,
     LABELS,
     PLANS,
-    PYTHON_DOCS,
     REMEDIES,
     planned,
     remedy,
     residual,
     steps,
 )
-from stepsnet.research.studies.pages import Charts, differences, gammas, loss_over_blocks
-from stepsnet.research.studies.results import HOLDS, NOT_MADE, REFUTED, RULE, Outcome, Results, contrast
+from stepsnet.research.studies.pages import Charts, gammas, loss_over_blocks
+from stepsnet.research.studies.results import RULE, Outcome, Results, contrast
 from stepsnet.research.studies.study import Arm, Setting, Size, Study
 
 SEEDS = (0, 1, 2)
@@ -43,7 +42,6 @@ FLOPS_PLANS = {
     },
 }  # fmt: skip
 COMPARED = ("residual", "steps", "matched")
-FOUR_JOINS = ("steps", "matched", "matched_grad", "gain")
 
 
 def paper_arm(setting: Setting, name: str, blocks: int, model: str, *words: str) -> Arm:
@@ -189,82 +187,4 @@ FIXED_FLOPS = Study(
 )
 
 
-def join_arms(
-    setting: Setting, blocks: int, names: tuple[str, ...] = tuple(JOINS), xavier: tuple[bool, ...] = (False, True)
-) -> list[Arm]:
-    return [steps(setting, blocks, name, xavier=other) for other in xavier for name in names]
-
-
-def join_paper_arms(blocks: int) -> list[Arm]:
-    found = []
-    for ending, words, label in (("", (), ""), ("_xavier", ("model_args.init=xavier",), ", Xavier")):
-        for name, join in JOINS.items():
-            model = (f"model=steps_deit_deep_d{blocks}", *(() if join == "plain" else (f"join={join}",)), *words)
-            found.append(Arm(IMAGENET_DEIT, name + ending, blocks, model, LABELS[name] + label, COLORS[name]))
-    return found
-
-
-def decide_join(results: Results) -> list[Outcome]:
-    """Each join against plain on each data set, depth and initialisation; then the default that follows."""
-    places = sorted({(arm.setting.key, arm.blocks, arm.network.endswith("_xavier")) for arm in results.size.arms})
-    outcomes: list[Outcome] = []
-    verdicts: dict[str, list[str]] = {}
-    for data, blocks, xavier in places:
-        ending = "_xavier" if xavier else ""
-        where = f"{data}, {blocks} blocks, {'Xavier' if xavier else 'trunc-normal 0.02'}"
-        for name in JOINS:
-            key = f"{data}-{name}{ending}-{blocks}"
-            if name != "steps" and results.arm(key):
-                plain = f"{data}-steps{ending}-{blocks}"
-                sentence = f"{JOINS[name]} is better than plain ({where})"
-                outcome = contrast(results, sentence, better=[key], worse=[plain])
-                outcomes.append(outcome)
-                verdicts.setdefault(name, []).append(outcome.verdict)
-    return [*outcomes, default_join(verdicts)]
-
-
-def default_join(verdicts: dict[str, list[str]]) -> Outcome:
-    """The simplest join that is nowhere worse than plain and somewhere better; plain if there is none."""
-    if any(NOT_MADE in found for found in verdicts.values()):
-        return Outcome("The default join", NOT_MADE)
-    fit = [name for name in JOINS if REFUTED not in verdicts.get(name, []) and HOLDS in verdicts.get(name, [])]
-    return Outcome("The default join, by the rule", JOINS[fit[0]] if fit else "plain")
-
-
-def draw_join(results: Results) -> Charts:
-    for setting in results.size.settings():
-        arms = results.size.of(setting)
-        for blocks in sorted({arm.blocks for arm in arms}):
-            for xavier in (False, True):
-                ending = "_xavier" if xavier else ""
-                same = [arm for arm in arms if arm.blocks == blocks and arm.network.endswith("_xavier") is xavier]
-                if same:
-                    plain = f"{setting.key}-steps{ending}-{blocks}"
-                    yield from differences(results, setting, plain, same, f"joins-{blocks}{ending}")
-                    yield from gammas(results, setting, same, xavier=xavier)
-
-
-JOIN = Study(
-    name="join",
-    title="Which join should be the default?",
-    question="How should a new slice join: unchanged (Eq. 5), scaled to the size of what it joins (with or without "
-    "gradient), or by a learned gain that starts at 1 or matched? Two initialisations, two depths, two data sets.",
-    rule=f"{RULE} The default should be the simplest join that is nowhere worse than plain and somewhere better, in "
-    "the order plain, matched, matched_grad, gain, gain_matched; if none is better anywhere, plain stays.",
-    sizes={
-        "quick": Size((*join_arms(DIGITS, 24), *join_arms(PYTHON_DOCS, 12)), (0, 1), "40 cells, about 8 core-minutes"),
-        "long": Size(
-            (*join_arms(CIFAR10, 12, FOUR_JOINS, (False,)), *join_arms(GUTENBERG, 12, FOUR_JOINS, (False,))), SEEDS,
-            "24 cells, about 35 core-minutes",
-        ),
-        "full": Size(
-            tuple(arm for data in TWO for blocks in (48, 12) for arm in join_arms(data, blocks)), SEEDS,
-            "120 cells, about 6 core-hours; those of long are among them",
-        ),
-        "paper": Size((*join_paper_arms(24), *join_paper_arms(96)), SEEDS, "60 runs of 300 epochs on ImageNet-1K"),
-    },
-    decide=decide_join,
-    draw=draw_join,
-)  # fmt: skip
-
-STUDIES = {study.name: study for study in (FIXED_WIDTH, FIXED_FLOPS, JOIN)}
+STUDIES = {study.name: study for study in (FIXED_WIDTH, FIXED_FLOPS)}

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from stepsnet.report import svg
-from stepsnet.research.studies.networks import CIFAR_SHAPE, COLORS, DIGITS_WORDS, LABELS, NARROW, WIDE, planned
+from stepsnet.research.studies.networks import CIFAR_SHAPE, COLORS, DIGITS_WORDS, JOINS, LABELS, NARROW, WIDE, planned
 from stepsnet.research.studies.pages import Charts, gains_over_the_first, loss_over_blocks, losses_over_training
 from stepsnet.research.studies.results import RULE, Outcome, Results, contrast
 from stepsnet.research.studies.study import Arm, Search, Setting, Size, Study
 
 SEEDS = (0, 1, 2)
 RATES = (1e-3, 3e-3, 6e-3)
-JOINS = {"steps": "plain", **{name: name for name in ("matched", "matched_grad", "unit", "matched_down")}}
 RIVALS = {
     "layernorm_scaling": "LayerNorm Scaling", "x0_injection": "x0-injection", "hyper": "hyper-connections",
     "rezero": "ReZero", "deepnorm": "DeepNorm",

@@ -49,13 +49,6 @@ DIGITS_SWIN = Setting(
     "scikit-learn's digits, enlarged to 16×16, in 2×2 patches and windows of 4×4, 100 steps of 32 images",
     {"num_classes": 10, "in_chans": 1, "img_size": 16}, "top1", looks=(1, 10, 100),
 )  # fmt: skip
-PYTHON_DOCS = Setting(
-    "python_docs", "python_docs",
-    ("iters=200", "batch_size=8", "data.seq_len=64", "data.valid_windows=256", "schedule.warmup_iters=20",
-     "eval.every=0", "eval.batch_size=64", "checkpoint.every=25"),
-    "the documentation of the running Python, 200 steps of 8 × 64 bytes", {"vocab_size": 256, "seq_len": 64},
-    "bits_per_byte", looks=(1, 20, 200),
-)  # fmt: skip
 IMAGENET_DEIT = Setting(
     "imagenet", "imagenet_deit", (), "ImageNet-1K, 300 epochs as DeiT", IMAGENET_SHAPE, "top1", data="imagenet",
     epoch=IMAGENET_SIZE,
@@ -65,22 +58,21 @@ IMAGENET_SWIN = Setting(
     epoch=IMAGENET_SIZE,
 )  # fmt: skip
 
-JOINS = {"steps": "plain", **{name: name for name in ("matched", "matched_grad", "gain", "gain_matched")}}
-"""Names of Steps networks in cells, and their joins, the simplest first."""
+JOINS = {"steps": "plain", **{name: name for name in ("matched", "matched_grad", "unit", "matched_down")}}
+"""Names of Steps networks in cells, and their joins."""
 LABELS = {
     "residual": "residual", "steps": "Steps, plain joins (Eq. 5)", "matched": "Steps, matched joins",
-    "matched_grad": "Steps, matched with gradient", "gain": "Steps, learned gain",
-    "gain_matched": "Steps, learned gain from matched", "layerscale": "residual + LayerScale",
+    "matched_grad": "Steps, matched with gradient", "layerscale": "residual + LayerScale",
     "rezero": "residual + ReZero", "deepnorm": "residual + DeepNorm", "hyper": "residual + hyper-connections (2)",
 }  # fmt: skip
 COLORS = {
     "residual": svg.RESIDUAL, "steps": svg.STEPS, "matched": svg.MATCHED, "matched_grad": svg.SERIES[3],
-    "gain": svg.SERIES[4], "gain_matched": svg.SERIES[5], "unit": svg.SERIES[4], "matched_down": svg.SERIES[5],
+    "unit": svg.SERIES[4], "matched_down": svg.SERIES[5],
     "layerscale": svg.SERIES[3], "rezero": svg.SERIES[4], "deepnorm": svg.SERIES[5], "hyper": "faint",
 }  # fmt: skip
 REMEDIES = ("layerscale", "rezero", "deepnorm", "hyper")
 
-WIDTHS = {GUTENBERG.key: 64, CIFAR10.key: 64, DIGITS.key: 32, PYTHON_DOCS.key: 32}
+WIDTHS = {GUTENBERG.key: 64, CIFAR10.key: 64, DIGITS.key: 32}
 """Of the residual networks at fixed width."""
 WIDE = {
     12: "16x2, 24x1, 32x2, 48x2, 64x2, 90x2, 128x1", 24: "16x6, 24x3, 32x3, 48x3, 64x3, 90x3, 128x3",
@@ -91,7 +83,7 @@ NARROW = {
     24: "8x6, 12x3, 18x3, 22x3, 34x3, 44x3, 64x3", 48: "8x12, 12x6, 18x6, 22x6, 34x6, 44x6, 64x6",
 }  # fmt: skip
 PLANS: Mapping[str, Mapping[int, str]] = {
-    GUTENBERG.key: WIDE, CIFAR10.key: WIDE, DIGITS.key: NARROW, PYTHON_DOCS.key: NARROW,
+    GUTENBERG.key: WIDE, CIFAR10.key: WIDE, DIGITS.key: NARROW,
 }  # fmt: skip
 """Steps plans with the blocks and cost of the residual network at fixed width: seven steps of (D, D/2 … D/2) blocks."""
 TOP = {CIFAR10.key: (128, 12), DIGITS.key: (64, 6), CIFAR10_SWIN.key: (32, 12), DIGITS_SWIN.key: (16, 12)}
@@ -113,13 +105,9 @@ def remedy(setting: Setting, blocks: int, name: str) -> Arm:
     return Arm(setting, name, blocks, words, LABELS[name], COLORS[name])
 
 
-def steps(setting: Setting, blocks: int, name: str = "steps", *, xavier: bool = False) -> Arm:
+def steps(setting: Setting, blocks: int, name: str = "steps") -> Arm:
     """The Steps network of the same blocks and cost, with the join of that name."""
-    arm = planned(setting, name, PLANS[setting.key][blocks], LABELS[name], COLORS[name], join=JOINS[name])
-    if not xavier:
-        return arm
-    words = (*arm.words, "model_args.init=xavier")
-    return Arm(setting, f"{name}_xavier", blocks, words, f"{arm.label}, Xavier", arm.color)
+    return planned(setting, name, PLANS[setting.key][blocks], LABELS[name], COLORS[name], join=JOINS[name])
 
 
 def planned(

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Charts = Iterator[tuple[str, Chart]]
 """Each with the name of its file."""
 
-INITS = {False: "linear layers start trunc-normal 0.02", True: "linear layers start as Xavier's"}
 LOOKS = 3  # records of γ in a table: before training, early, at the end
 GPU_RATE = 50e12
 """Operations per second assumed for one GPU in the estimate of hours."""
@@ -124,9 +123,7 @@ def _over_samples(arm: Arm, steps: Sequence[float], losses: Sequence[float]) -> 
     return Line(f"{arm.label}, {arm.blocks} blocks", samples, losses, arm.color)
 
 
-def gamma_over_depth(
-    results: Results, setting: Setting, arms: Sequence[Arm], step: int, *, xavier: bool = False
-) -> Charts:
+def gamma_over_depth(results: Results, setting: Setting, arms: Sequence[Arm], step: int) -> Charts:
     """γ after every block at one training step, the mean over seeds."""
     lines: list[Line] = []
     seeds: list[int] = []
@@ -139,18 +136,17 @@ def gamma_over_depth(
             seeds.append(len(looks))
     if lines:
         blocks = arms[0].blocks
-        yield f"{setting.key}-gamma-{blocks}-step{step}" + ("-xavier" if xavier else ""), LineChart(
+        yield f"{setting.key}-gamma-{blocks}-step{step}", LineChart(
             lines=lines, x_label="block", y_label="γ = σ(z_0)/σ(z_l)",
             title=f"Shortcut ratio over depth at step {step}: {setting.key}, {blocks} blocks",
-            note=f"{setting.about}; {INITS[xavier]}; full-width state, waiting slices included; mean over "
-            f"{seeds_in_words(seeds)}",
+            note=f"{setting.about}; full-width state, waiting slices included; mean over {seeds_in_words(seeds)}",
         )  # fmt: skip
 
 
-def gammas(results: Results, setting: Setting, arms: Sequence[Arm], *, xavier: bool = False) -> Charts:
+def gammas(results: Results, setting: Setting, arms: Sequence[Arm]) -> Charts:
     """Before training, early and at the end."""
     for step in dict.fromkeys((0, *setting.looks[1:2], *setting.looks[-1:])):
-        yield from gamma_over_depth(results, setting, arms, step, xavier=xavier)
+        yield from gamma_over_depth(results, setting, arms, step)
 
 
 def errors_of(found: Sequence[tuple[float, float]]) -> list[float]:

@@ -8,7 +8,7 @@ from stepsnet.errors import UsageError, nearest
 from stepsnet.research.studies.study import Study
 
 MODULES = {
-    "depth": ("fixed_width", "fixed_flops", "join"),
+    "depth": ("fixed_width", "fixed_flops"),
     "ablations": ("steps", "allocation", "reverse", "stages", "paths", "drops"),
     "demo": ("demo",),
     "causes": ("causes", "rate"),

@@ -40,7 +40,7 @@ def gutenberg() -> TrainConfig:
     """A small byte-level language model on English books. Residual, Steps and matched Steps have equal cost.
 
         stepsnet train gutenberg data.root=FOLDER
-        stepsnet train gutenberg data.root=FOLDER join=matched
+        stepsnet train gutenberg data.root=FOLDER join=matched_grad
         stepsnet train gutenberg data.root=FOLDER plan=64x48 model_args.embed_dim=64
         stepsnet prepare-text FOLDER/gutenberg_train.txt.xz FOLDER/gutenberg_valid.txt.xz --out tokens --vocab 8000 \\
             --leave-out gutenberg_valid.txt.xz:0-438856

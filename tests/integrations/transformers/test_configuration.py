@@ -29,11 +29,12 @@ def test_from_name_describes_every_registered_model(name: str) -> None:
 
 
 def test_from_name_takes_the_options_of_create_model() -> None:
-    config = StepsTransformerConfig.from_name("transformer_30m", plan=2, vocab_size=300, join="matched", seq_len=64)
+    options = {"plan": 2, "vocab_size": 300, "join": "matched_grad", "seq_len": 64}
+    config = StepsTransformerConfig.from_name("transformer_30m", **options)
     assert (config.plan, config.vocab_size, config.join, config.max_position_embeddings) == (
         "272x6, 384x3",
         300,
-        "matched",
+        "matched_grad",
         64,
     )
 
@@ -55,7 +56,7 @@ def test_config_to_json_string_and_file(tmp_path: Path) -> None:
 
 
 def test_config_from_and_save_pretrained(tmp_path: Path) -> None:
-    config = make_config(join="matched")
+    config = make_config(join="matched_grad")
     config.save_pretrained(tmp_path)
     assert StepsTransformerConfig.from_pretrained(tmp_path).to_dict() == config.to_dict()
     assert isinstance(transformers.AutoConfig.from_pretrained(tmp_path), StepsTransformerConfig)

@@ -45,14 +45,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two steps on bytes."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "book.txt").write_text(TEXT)
-    words = ["model=test_steps_transformer", "join=matched", "iters=2", "batch_size=4", "data.seq_len=24"]
+    words = ["model=test_steps_transformer", "join=matched_grad", "iters=2", "batch_size=4", "data.seq_len=24"]
     train(customise(get_recipe("language"), [*words, f"data.root={folder / 'book.txt'}", f"out={folder / 'run'}"]))
     return folder / "run"
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"join": "matched"}, {"macro": "reverse"}, {"plan": "8x1, 32x3"}, {"residual": "rezero"}, {"embed_scale": 9}],
+    [
+        {}, {"join": "matched_grad"}, {"macro": "reverse"}, {"plan": "8x1, 32x3"}, {"residual": "rezero"},
+        {"embed_scale": 9},
+    ],
     ids=str,
 )
 def test_conversion_keeps_every_tensor_and_option(tmp_path: Path, options: dict[str, Any]) -> None:

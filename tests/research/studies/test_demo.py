@@ -34,7 +34,7 @@ def test_the_networks_differ_only_in_plan_and_join() -> None:
     configs = [arm.config(4) for arm in demo.arms()]
     same = [replace(config, plan="", join="", model_args={**config.model_args, "embed_dim": 0}) for config in configs]
     assert same[0] == same[1] == same[2]
-    assert [config.join for config in configs] == ["plain", "plain", "matched"]
+    assert [config.join for config in configs] == ["plain", "plain", "matched_grad"]
 
 
 class Steps:
@@ -54,9 +54,9 @@ def test_a_small_demo_runs_as_a_study_and_writes_its_report(tmp_path: Path) -> N
     place = StudyFiles(tmp_path, demo.demo_study((3,), demo.arms(4, "8x2", "4x1, 8x1")), "quick")
     progress = Steps()
     results = run_study(place, roots={}, workers=3, progress=progress).results
-    assert sorted(progress.cells) == ["demo-matched-2-s3", "demo-residual-2-s3", "demo-steps-2-s3"]
+    assert sorted(progress.cells) == ["demo-matched_grad-2-s3", "demo-residual-2-s3", "demo-steps-2-s3"]
     summary = demo.summary(results, 1.0)
-    assert [one["key"] for one in summary["networks"]] == ["residual", "steps", "matched"]
+    assert [one["key"] for one in summary["networks"]] == ["residual", "steps", "matched_grad"]
     for one in summary["networks"]:
         assert (one["blocks"], summary["iters"], summary["seed"]) == (2, 4, 3)
         assert 0 <= one["valid"]["top1"] <= 1
@@ -70,12 +70,12 @@ def test_a_small_demo_runs_as_a_study_and_writes_its_report(tmp_path: Path) -> N
 
 
 def test_the_findings_report_a_result_that_differs_from_the_confirmation() -> None:
-    sentence, verdict = demo.findings(found(("residual", 0.9, 1.0), ("steps", 0.5, 1.0), ("matched", 0.7, 1.0)))
-    places = "first the residual (90.0 %), then the matched (70.0 %), then the steps (50.0 %)"
+    sentence, verdict = demo.findings(found(("residual", 0.9, 1.0), ("steps", 0.5, 1.0), ("matched_grad", 0.7, 1.0)))
+    places = "first the residual (90.0 %), then the matched_grad (70.0 %), then the steps (50.0 %)"
     assert sentence == f"Validation accuracy under seed 11: {places}."
     assert verdict.startswith("This differs from the confirmation")
 
 
 def test_the_findings_report_a_result_that_equals_the_confirmation() -> None:
-    order = found(("residual", 0.4, 1.0), ("steps", 0.3, 1.0), ("matched", 0.7, 1.0))
+    order = found(("residual", 0.4, 1.0), ("steps", 0.3, 1.0), ("matched_grad", 0.7, 1.0))
     assert demo.findings(order)[1].startswith("As in the confirmation")

@@ -8,7 +8,7 @@ import pytest
 
 from stepsnet.research.studies import results as rules
 from stepsnet.research.studies.ablations import DROPS, PATHS
-from stepsnet.research.studies.depth import FIXED_WIDTH, JOIN, default_join
+from stepsnet.research.studies.depth import FIXED_WIDTH
 from stepsnet.research.studies.results import Results, contrast, decide, paired
 from stepsnet.research.studies.study import Cell, Size
 from tests.research.studies import toy
@@ -88,29 +88,6 @@ def test_fixed_width_skips_a_comparison_whose_cells_are_missing() -> None:
     size = FIXED_WIDTH.sizes["long"]
     found = made_up_results({"gutenberg-residual-48": 2.2, "gutenberg-steps-48": 2.9}, size)
     assert [outcome.verdict for outcome in FIXED_WIDTH.decide(found)] == [rules.REFUTED, *[rules.NOT_MADE] * 3]
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "default"),
-    [
-        ({"matched": [rules.INCONCLUSIVE, rules.HOLDS], "gain": [rules.HOLDS, rules.HOLDS]}, "matched"),
-        ({"matched": [rules.REFUTED, rules.HOLDS], "gain": [rules.HOLDS, rules.INCONCLUSIVE]}, "gain"),
-        ({"matched": [rules.INCONCLUSIVE, rules.INCONCLUSIVE], "gain": [rules.INCONCLUSIVE, rules.REFUTED]}, "plain"),
-        ({"matched": [rules.HOLDS, rules.NOT_MADE], "gain": [rules.HOLDS, rules.HOLDS]}, rules.NOT_MADE),
-    ],
-)
-def test_the_default_join_is_the_simplest_that_is_never_worse_and_once_better(
-    verdicts: dict[str, list[str]], default: str
-) -> None:
-    assert default_join(verdicts).verdict == default
-
-
-def test_join_compares_on_both_data_sets_and_then_names_the_default() -> None:
-    size = JOIN.sizes["long"]
-    better = {"steps": 3.0, "matched": 2.0, "matched_grad": 2.1, "gain": 3.2}
-    losses = {f"{data}-{name}-12": loss for data in ("gutenberg", "cifar10") for name, loss in better.items()}
-    outcomes = JOIN.decide(made_up_results(losses, size))
-    assert [outcome.verdict for outcome in outcomes] == [*[rules.HOLDS, rules.HOLDS, rules.REFUTED] * 2, "matched"]
 
 
 def test_paths_compares_slow_with_fast_at_the_most_channels() -> None:
