@@ -2,21 +2,23 @@
 
 The results are docs/results/evidence/STUDY-SIZE/results.jsonl, which `stepsnet study STUDY --size SIZE --out
 docs/results/evidence` writes. The marks `<!-- study: STUDY SIZE PART … -->` and `<!-- end -->` enclose what is written:
-`table`, `outcomes` or `search`. `<!-- doctor: STUDY-SIZE … -->` encloses the table of all these studies together. The
-figures of each study are saved beside its results.
+`table`, `outcomes` or `search`. `<!-- doctor: STUDY-SIZE … -->` encloses the table of all these studies together, and
+`<!-- joins: SIZE … -->` the gains of all joins. The figures that a page shows are saved beside the results.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from statistics import mean
 
 from stepsnet.files import replace_file
 from stepsnet.report.table import Table
+from stepsnet.research.studies.networks import JOINS
 from stepsnet.research.studies.pages import arm_table
 from stepsnet.research.studies.prediction import prediction_table
 from stepsnet.research.studies.registered import get_study
-from stepsnet.research.studies.results import Results
+from stepsnet.research.studies.results import Results, contrast
 from stepsnet.research.studies.runner import StudyFiles, collect
 
 ROOT = Path(__file__).parent.parent
@@ -25,6 +27,7 @@ PAGES = (ROOT / "README.md", ROOT / "docs/results/studies.md", ROOT / "docs/resu
 COLUMNS = ("network", "blocks", "params", "MACs", "learning rate", "seeds", "validation loss", "γ late")
 MARKED = re.compile(r"(<!-- study: (\w+) (\w+) ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 DOCTORS = re.compile(r"(<!-- doctor: ([\w -]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+GAINS = re.compile(r"(<!-- joins: ([\w ]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def filled(text: str) -> str:
@@ -40,7 +43,10 @@ def filled(text: str) -> str:
         tables = prediction_table(*((collect(place), place.study.equal_cost) for place in places))
         return found[1] + "\n\n".join(table.markdown() for table in tables) + f"\n{found[3]}"
 
-    return DOCTORS.sub(doctor, MARKED.sub(block, text))
+    def gains(found: re.Match[str]) -> str:
+        return f"{found[1]}{gains_table(found[2].split()).markdown()}\n{found[3]}"
+
+    return GAINS.sub(gains, DOCTORS.sub(doctor, MARKED.sub(block, text)))
 
 
 def part_of(place: StudyFiles, results: Results, part: str) -> str:
@@ -53,6 +59,23 @@ def part_of(place: StudyFiles, results: Results, part: str) -> str:
     else:
         return "\n".join(f"- {outcome}" for outcome in place.study.decide(results))
     return "\n\n".join(table.markdown() for table in tables)
+
+
+def gains_table(sizes: list[str]) -> Table:
+    """How much lower than with plain joins the loss with each other join is, and the mean, by which `joins` chooses."""
+    header, rows = ["join"], [[join] for name, join in JOINS.items() if name != "steps"]
+    found: list[list[float]] = [[] for _ in rows]
+    for size in sizes:
+        results = collect(StudyFiles(EVIDENCE, get_study("joins"), size))
+        (setting,) = results.size.settings()
+        for blocks in sorted({arm.blocks for arm in results.size.arms}):
+            header.append(f"{size}, {blocks} blocks")
+            for row, gains in zip(rows, found, strict=True):
+                better, worse = (f"{setting.key}-{name}-{blocks}" for name in (row[0], "steps"))
+                gain = contrast(results, "", better=[better], worse=[worse])
+                row.append(f"{gain.difference:+.3f} ± {gain.error:.3f}")
+                gains.append(gain.difference)
+    return Table([*header, "mean"], [[*row, f"{mean(gains):+.3f}"] for row, gains in zip(rows, found, strict=True)])
 
 
 def columns_of(table: Table, titles: tuple[str, ...]) -> Table:
@@ -77,10 +100,9 @@ def main() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         replace_file(page, filled(text).encode())
-        for _, study, size, _, _ in MARKED.findall(text):
+        for study, size, name in re.findall(r"evidence/(\w+)-(\w+)/([\w-]+)\.svg", text):
             place = StudyFiles(EVIDENCE, get_study(study), size)
-            for name, chart in place.study.draw(collect(place)):
-                chart.save(place.folder / f"{name}.svg")
+            dict(place.study.draw(collect(place)))[name].save(place.folder / f"{name}.svg")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent.parent / "docs" / "concepts"
 NETWORKS = {
     "residual, 136x48": ("deit_deep_d48", "plain", RESIDUAL),
     "Steps, plain joins": ("steps_deit_deep_d48", "plain", STEPS),
-    "Steps, matched joins": ("steps_deit_deep_d48", "matched", MATCHED),
+    "Steps, matched joins": ("steps_deit_deep_d48", "matched_grad", MATCHED),
 }
 
 

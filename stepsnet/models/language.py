@@ -187,7 +187,7 @@ register(Transformer, "steps_transformer_63m", embed_dim=512, depth=12, plan="25
 # Small enough to ship trained (stepsnet/pretrained): byte-level, 0.7 M parameters.
 register(Transformer, "transformer_mini", embed_dim=96, depth=6, vocab_size=256, seq_len=128)
 register(
-    Transformer, "steps_transformer_mini", embed_dim=96, depth=6, plan="48x6, 64x3, 96x3", join="matched",
+    Transformer, "steps_transformer_mini", embed_dim=96, depth=6, plan="48x6, 64x3, 96x3", join="matched_grad",
     vocab_size=256, seq_len=128,
 )  # fmt: skip
 register(Transformer, "test_transformer", embed_dim=32, depth=4, vocab_size=256, seq_len=32)

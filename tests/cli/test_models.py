@@ -115,7 +115,7 @@ def test_info_of_a_language_model_has_its_cache(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("words", "join"),
     [(["steps_deit_tiny"], "plain"), (["steps_deit_tiny", "--join", "matched_grad"], "matched_grad"),
-     (["steps_transformer_mini"], "matched")],
+     (["steps_transformer_mini"], "matched_grad")],
 )  # fmt: skip
 def test_info_names_the_joins(words: list[str], join: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", *words]) == 0
