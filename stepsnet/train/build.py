@@ -27,6 +27,7 @@ from stepsnet.models import (
 )  # fmt: skip
 from stepsnet.models.design import has_steps
 from stepsnet.models.files import read_header
+from stepsnet.models.registry import VARIANTS
 from stepsnet.runs.folder import WEIGHTS, is_stepped, new_folder
 from stepsnet.surgery.adopted import adopt
 from stepsnet.tasks import TASKS
@@ -49,6 +50,8 @@ def configure(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
     """`config` changed by `key=value` words. Without `model=`, `weights=` of a run or file also sets the model."""
     config = customise(config, words)
     given = {word.partition("=")[0] for word in words}
+    if "model" in given and "join" not in given and config.model in VARIANTS:
+        config = dataclasses.replace(config, join=VARIANTS[config.model].options.get("join", "plain"))
     for key, why in unused_keys(config.data).items():
         if key in given:
             raise UsageError(f"{key} has no effect {why}.")

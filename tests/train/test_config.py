@@ -11,6 +11,7 @@ import pytest
 
 from stepsnet.data.config import DataConfig
 from stepsnet.errors import UsageError
+from stepsnet.train.build import configure
 from stepsnet.train.config import TrainConfig, customise, customise_resumed, tasks_of
 from stepsnet.train.recipes import get_recipe
 from stepsnet.train.typed import dotted_keys, from_dict, to_dict
@@ -143,6 +144,11 @@ def test_a_warm_up_in_steps_replaces_that_of_the_recipe_in_epochs() -> None:
     assert (schedule.warmup_iters, schedule.warmup_epochs) == (0, 0.5)
     schedule = customise(get_recipe("digits"), ["schedule.warmup_iters=5", "schedule.warmup_epochs=0"]).schedule
     assert (schedule.warmup_iters, schedule.warmup_epochs) == (5, 0)
+
+
+@pytest.mark.parametrize(("words", "join"), [([], "matched_grad"), (["join=plain"], "plain")])
+def test_another_model_has_the_join_of_its_name(words: list[str], join: str) -> None:
+    assert configure(get_recipe("gutenberg"), ["model=steps_transformer_mini", *words]).join == join
 
 
 def test_model_args_takes_any_key(config: TrainConfig) -> None:
