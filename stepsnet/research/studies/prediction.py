@@ -45,6 +45,10 @@ def prediction_table(*studies: tuple[Results, Callable[[Arm], object]]) -> Itera
     if any(moments):
         rows = [[better, *(_share(_orders(pairs, name, score)) for pairs in moments)]
                 for name, (better, score) in BETTER.items()]  # fmt: skip
+        findings = sorted({name for pairs in moments for pair in pairs for lines in pair for line in lines
+                           for name in line["findings"]})  # fmt: skip
+        rows += [[f"`{name}` is found less often", *(_share(_without(pairs, name)) for pairs in moments)]
+                 for name in findings]  # fmt: skip
         rows.append(["the doctor finds less", *(_share(_verdicts(pairs)) for pairs in moments)])
         title = "Does the diagnosis predict the lower loss? Pairs of equal cost with clearly different losses"
         header = ["the better network is the one where", "right at the start", "right after some steps"]
@@ -68,6 +72,13 @@ def _orders(pairs: Iterable[Pair], name: str, score: Callable[[float], float]) -
         good, bad = (mean(number(line["numbers"][name]) for line in lines) for lines in pair)
         if math.isfinite(good) and math.isfinite(bad) and good != bad:
             yield score(good) > score(bad)
+
+
+def _without(pairs: Iterable[Pair], finding: str) -> Iterator[bool]:
+    for pair in pairs:
+        good, bad = (mean(finding in line["findings"] for line in lines) for lines in pair)
+        if good != bad:
+            yield good < bad
 
 
 def _verdicts(pairs: Iterable[Pair]) -> Iterator[bool]:

@@ -35,6 +35,7 @@ def test_a_measurement_is_right_where_it_orders_a_pair_as_the_losses_do() -> Non
     )
     found = shares(results)
     assert found["median γ is higher"] == ("0 of 1", "1 of 1")
+    assert found["`shortcut-degrades` is found less often"] == ("–", "1 of 1")
     assert found["the doctor finds less"] == ("–", "1 of 1")
     assert found["the largest update is smaller"] == ("–", "–"), "equal numbers order nothing"
 
