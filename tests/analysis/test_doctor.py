@@ -76,8 +76,9 @@ def test_a_deep_network_with_large_branches_has_a_degraded_shortcut() -> None:
     assert not found.healthy
 
 
-def test_a_low_gamma_in_a_shallow_network_is_a_note() -> None:
-    assert named(diagnose(network(Block(16, scale=4.0) for _ in range(8)), x()))["shortcut-degrades"] == "note"
+@pytest.mark.parametrize("scale", [4.0, 100.0])
+def test_a_low_gamma_in_a_shallow_network_is_a_note(scale: float) -> None:
+    assert named(diagnose(network(Block(16, scale=scale) for _ in range(8)), x()))["shortcut-degrades"] == "note"
 
 
 def test_before_training_a_degraded_shortcut_is_a_warning() -> None:
@@ -278,6 +279,12 @@ def test_a_block_that_replaces_the_state_is_named() -> None:
     found = diagnose(network([Block(16), Block(16), Block(16, scale=1e3), Block(16)]), x())
     assert named(found)["state-replaced"] == "warning"
     assert "Block 3 of 4" in next(f.what for f in found.findings if f.name == "state-replaced")
+
+
+def test_the_first_block_may_replace_the_state() -> None:
+    found = diagnose(network([Block(16, scale=1e3), *(Block(16) for _ in range(3))]), x())
+    assert found.measured.blocks[0].update > LIMITS.update
+    assert "state-replaced" not in named(found)
 
 
 def test_a_block_without_gradient_is_named() -> None:

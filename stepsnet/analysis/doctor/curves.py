@@ -101,5 +101,4 @@ def _recorded(gammas: Lines, traits: Traits) -> Iterator[Finding]:
         step, worst = min(known.items(), key=lambda look: median(look[1]))
         found = shortcut_finding(worst, traits, f"lowest, at step {step:,}")
         if found is not None:
-            severity: Severity = "note" if len(worst) <= LIMITS.shallow else found.severity  # shallow networks recover
-            yield replace(found, name=EARLIER, severity=severity)
+            yield replace(found, name=EARLIER)
