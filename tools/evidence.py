@@ -18,7 +18,7 @@ from stepsnet.research.studies.networks import JOINS
 from stepsnet.research.studies.pages import arm_table
 from stepsnet.research.studies.prediction import prediction_table
 from stepsnet.research.studies.registered import get_study
-from stepsnet.research.studies.results import Results, contrast
+from stepsnet.research.studies.results import NOT_MADE, Results, contrast
 from stepsnet.research.studies.runner import StudyFiles, collect
 
 ROOT = Path(__file__).parent.parent
@@ -50,14 +50,17 @@ def filled(text: str) -> str:
 
 
 def part_of(place: StudyFiles, results: Results, part: str) -> str:
-    """One part of a study's results in Markdown."""
+    """One part of a study's results in Markdown; networks without a finished run are left out."""
     size = place.chosen()
     if part == "table":
         tables = [columns_of(arm_table(results, setting), COLUMNS) for setting in size.settings()]
     elif part == "search":
         tables = [search_table(results)]
     else:
-        return "\n".join(f"- {outcome}" for outcome in place.study.decide(results))
+        outcomes = place.study.decide(results)
+        made = [f"- {outcome}" for outcome in outcomes if outcome.verdict != NOT_MADE]
+        waiting = len(outcomes) - len(made)
+        return "\n".join([*made, *([f"- Not compared, because cells are missing: {waiting}"] if waiting else [])])
     return "\n\n".join(table.markdown() for table in tables)
 
 
@@ -79,9 +82,10 @@ def gains_table(sizes: list[str]) -> Table:
 
 
 def columns_of(table: Table, titles: tuple[str, ...]) -> Table:
-    """The table with these columns only."""
+    """The table with these columns only, for networks with a finished run."""
     kept = [index for index, title in enumerate(table.titles) if title in titles]
-    rows = [[row[index] for index in kept] for row in table.rows]
+    seeds = table.titles.index("seeds")
+    rows = [[row[index] for index in kept] for row in table.rows if row[seeds] != "0"]
     return Table([table.columns[index] for index in kept], rows, table.title)
 
 
@@ -92,7 +96,8 @@ def search_table(results: Results) -> Table:
     rows = []
     for arm in dict.fromkeys(map(search.tuned_as, results.size.arms)):
         tries = [results.found.get(cell.id) for cell in search.cells(arm).values()]
-        rows.append([arm.label, *(f"{found.loss:.3f}" if found and found.finished else "–" for found in tries)])
+        if any(tries):
+            rows.append([arm.label, *(f"{found.loss:.3f}" if found and found.finished else "–" for found in tries)])
     return Table(["network", *(f"rate {rate:g}" for rate in search.rates)], rows)
 
 

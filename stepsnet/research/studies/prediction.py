@@ -39,9 +39,11 @@ def prediction_table(*studies: tuple[Results, Callable[[Arm], object]]) -> Itera
     """How often each measurement orders two networks of equal cost as their final losses do; none if no pair differs.
 
     Each study is given by its results and by what networks of equal cost have in common.
-    Only pairs count whose losses differ by the rule of the studies, and for which the measurement differs.
+    Only pairs count whose losses differ by the rule of the studies, and for which the measurement differs. A pair that
+    is in two studies counts once.
     """
-    moments = [[pair for study in studies for pair in clear_pairs(*study, moment)] for moment in (0, 1)]
+    moments = [list({key: pair for study in studies for key, pair in clear_pairs(*study, moment)}.values())
+               for moment in (0, 1)]  # fmt: skip
     if any(moments):
         rows = [[better, *(_share(_orders(pairs, name, score)) for pairs in moments)]
                 for name, (better, score) in BETTER.items()]  # fmt: skip
@@ -55,8 +57,10 @@ def prediction_table(*studies: tuple[Results, Callable[[Arm], object]]) -> Itera
         yield Table(header, rows, title)
 
 
-def clear_pairs(results: Results, equal_cost: Callable[[Arm], object], moment: int) -> Iterator[Pair]:
-    """The pairs whose losses differ by the rule, the better network first."""
+def clear_pairs(
+    results: Results, equal_cost: Callable[[Arm], object], moment: int
+) -> Iterator[tuple[frozenset[str], Pair]]:
+    """The pairs whose losses differ by the rule, the better network first, with the names of their arms."""
     for one, other in combinations(results.size.arms, 2):
         if equal_cost(one) != equal_cost(other):
             continue
@@ -64,7 +68,8 @@ def clear_pairs(results: Results, equal_cost: Callable[[Arm], object], moment: i
         lines = [[cell.doctor[moment] for cell in results.finished(arm) if len(cell.doctor) > moment]
                  for arm in (one, other)]  # fmt: skip
         if verdict in (HOLDS, REFUTED) and all(lines):
-            yield (lines[0], lines[1]) if verdict == HOLDS else (lines[1], lines[0])
+            pair = (lines[0], lines[1]) if verdict == HOLDS else (lines[1], lines[0])
+            yield frozenset((one.key, other.key)), pair
 
 
 def _orders(pairs: Iterable[Pair], name: str, score: Callable[[float], float]) -> Iterator[bool]:

@@ -40,6 +40,13 @@ def test_a_measurement_is_right_where_it_orders_a_pair_as_the_losses_do() -> Non
     assert found["the largest update is smaller"] == ("–", "–"), "equal numbers order nothing"
 
 
+def test_a_pair_of_two_studies_counts_once() -> None:
+    lines = {"good": [line(0, 0.9), line(2, 0.9)], "bad": [line(0, 0.2), line(2, 0.3)]}
+    study = examined({"good": [1.0, 1.01], "bad": [2.0, 2.01]}, lines), lambda arm: arm.blocks
+    (table,) = prediction_table(study, study)
+    assert table.rows[0][1:] == ["1 of 1", "1 of 1"]
+
+
 def test_pairs_without_a_clear_difference_do_not_count() -> None:
     lines = {name: [line(0, 0.1 * number), line(2, 0.5)] for number, name in enumerate(("a", "b"), 1)}
     assert not list(prediction_table((examined({"a": [1.0, 2.0], "b": [1.5, 2.5]}, lines), lambda arm: arm.blocks)))
