@@ -27,10 +27,10 @@ COLUMNS = (
     "network", "params", "MACs", "train loss", "valid. accuracy", "γ start", "γ early", "γ late", "time",
 )  # fmt: skip
 REMARKS = (
-    ("Confirmed on seeds 10 to 14, which were not used to choose the setting: both StepsNets were ahead of the residual "
-     "network on 5 of 5 seeds, and matched joins ahead of Eq. 5 on 5 of 5. Validation accuracy (mean ± standard error): "
-     "residual 33.6 ± 3.5 %, StepsNet 70.1 ± 4.0 %, matched 82.0 ± 1.7 %. Only that matched joins are ahead of the "
-     "residual network is claimed for other seeds."),
+    ("Confirmed on seeds 10 to 14, which were not used to choose the setting: both StepsNets were ahead of the "
+     "residual network on 5 of 5 seeds, and matched joins ahead of Eq. 5 on 5 of 5. Validation accuracy (mean ± "
+     "standard error): residual 33.6 ± 3.5 %, StepsNet 70.1 ± 4.0 %, matched 82.0 ± 1.7 %. Only that matched joins are "
+     "ahead of the residual network is claimed for other seeds."),
     ("What it shows: in nine epochs a residual network of 48 blocks learns little; a StepsNet of equal depth, "
      "parameters and computation learns much more. It also shows γ, the share of the input in the state after every "
      "block; channels that wait for later steps count."),
