@@ -156,7 +156,7 @@ TABLE4_MINI = Study(
 
 
 # Figure 1 in small: loss over depth at fixed width. Here and in `convnet_mini`, matched joins with gradient took the
-# place of those without before any cell ran, because of the outcome of `joins`.
+# place of those without before any cell ran, when `joins` was complete on language and in part on images.
 
 
 def figure1_arms(settings: Mapping[int, Setting], plans: Mapping[int, str], width: int) -> tuple[Arm, ...]:
