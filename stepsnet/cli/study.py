@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(place: StudyFiles, args: argparse.Namespace) -> int:
-    from stepsnet.research.studies.runner import collect, left, run_study, steps_left
+    from stepsnet.research.studies.runner import ahead, collect, run_study, steps_left
 
     workers = args.workers if args.workers is not None else cores()
     if args.hours is not None and not args.hours > 0:  # also nan
@@ -91,7 +91,7 @@ def _run(place: StudyFiles, args: argparse.Namespace) -> int:
         if key in roots:
             raise UsageError(f"--data {key} is given twice; give it once.")
         roots[key] = path
-    cells = left(place, only)
+    cells = ahead(place, only)
     if not cells and not any(fnmatch(cell.id, only) for cell in place.chosen().cells(collect(place).found)):
         names = "a cell is named by its arm and its seed, as ARM-s0; --dry-run lists the arms"
         raise UsageError(f"No cell of {place.study.name}, {place.size}, matches --only {only!r}: {names}.")

@@ -156,6 +156,22 @@ def left(place: StudyFiles, only: str = "*") -> list[Cell]:
     return [cell for cell in cells if cell.id not in found or not found[cell.id].finished]
 
 
+def ahead(place: StudyFiles, only: str = "*") -> list[Cell]:
+    """For counting: `left`, and the cells whose learning rate the same run will find, at the first rate."""
+    size, now = place.chosen(), left(place, only)
+    if size.search is None:
+        return now
+    found = collect(place).found
+    known = {*found, *(cell.id for cell in now)}
+    opened = [
+        arm.renamed(f"_lr{size.search.rates[0]:g}")
+        for arm in size.arms
+        if not size.tuned(arm, found) and all(cell.id in known for cell in size.search.cells(arm).values())
+    ]
+    later = [Cell(arm, seed) for arm in opened for seed in size.seeds]
+    return [*now, *(cell for cell in later if fnmatch(cell.id, only))]
+
+
 def steps_left(place: StudyFiles, cells: list[Cell]) -> int:
     """Updates that these cells still need."""
     return sum(cell.arm.steps() - _steps_done(place.pool / cell.id) for cell in cells)

@@ -32,7 +32,7 @@ from stepsnet.research.studies.results import (
     ResultLines,
     has_null,
 )
-from stepsnet.research.studies.runner import StudyFiles, collect, left, run_study
+from stepsnet.research.studies.runner import StudyFiles, ahead, collect, left, run_study, steps_left
 from stepsnet.research.studies.study import Arm, Cell, Search, Study
 from stepsnet.runs.folder import read_lines, read_result
 from stepsnet.train.config import customise
@@ -390,6 +390,17 @@ def test_an_open_learning_rate_leaves_its_arm_unfinished(tmp_path: Path) -> None
         "toy-two_try0.01-2-s0", "toy-one_lr0.001-2-s0", "toy-one_lr0.001-2-s1", "toy-two-2-s0", "toy-two-2-s1",
     ]  # fmt: skip
     assert study_page(place, results).tables[0].rows[1][4] == "open"
+
+
+def test_cells_that_wait_for_a_search_are_counted_if_it_runs_too(tmp_path: Path) -> None:
+    place = StudyFiles(tmp_path, searching(toy.arm("one"), toy.arm("two")), "quick")
+    assert len(ahead(place)) == place.chosen().count()
+    assert steps_left(place, ahead(place)) == 4 * 3 + 4 * 5
+    assert len(ahead(place, "*one*")) == 2 + 2
+    assert ahead(place, "*-s1") == []
+    for cell in place.chosen().searched()[:2]:
+        toy.pretend(place.pool, cell, 1.0)
+    assert [cell.id for cell in ahead(place, "*-s1")] == ["toy-one_lr0.001-2-s1"]
 
 
 @patient
