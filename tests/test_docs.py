@@ -62,6 +62,12 @@ def test_results_of_studies_are_those_of_the_committed_cells(page: Path) -> None
     assert evidence.filled(text) == text
 
 
+def test_losses_in_the_readme_are_those_of_the_studies() -> None:
+    losses = re.compile(r"\d\.\d{3} ± \d\.\d{3}")
+    readme, *studies = (page.read_text(encoding="utf-8") for page in evidence.PAGES)
+    assert set(losses.findall(readme)) <= set(losses.findall("".join(studies)))
+
+
 @pytest.mark.parametrize("function", ["stepify", "deepen", "plan"])
 def test_every_function_of_the_surgery_has_a_page_that_calls_it(function: str) -> None:
     assert any(f"stepsnet.{function}(" in code for code in BLOCKS[f"docs/how-to/{function}.md"])
