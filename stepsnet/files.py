@@ -74,8 +74,6 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 def sync_folder(folder: Path) -> None:
     """Wait until the file names in `folder` are on disk."""
-    if os.name == "nt":  # Windows cannot open folders
-        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -60,11 +60,6 @@ class ShortcutRatio(Result):
         """γ averaged over the depth."""
         return sum(self.gamma) / len(self.gamma)
 
-    @property
-    def shortcut_weight(self) -> list[float]:
-        """σ_0/σ_l of Eq. 2, which is γ."""
-        return self.gamma
-
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "mean": finite(self.mean)}
 

@@ -127,7 +127,7 @@ def _for_run(folder: Path, changes: Mapping[str, str]) -> str:
 
 def _in_shell(value: Any) -> str:
     """A word for a shell, in double quotes if it needs them."""
-    word = str(value)
+    word = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return word if shlex.quote(word) == word else '"' + re.sub(r'([\\"$`])', r"\\\1", word) + '"'
 
 

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     for option, value in (("temperature", 0), ("top-k", 1)):
         _refuse_without_choice(args, option, value)
     prompts: list[str] = args.prompt or [""]
-    if " " in args.run and not Path(args.run).exists():
+    if not args.run or (" " in args.run and not Path(args.run).exists()):
         if args.prompt:
             raise UsageError(f"There is no run {args.run!r}; if it is a prompt, put --prompt before it as well.")
         args.run, prompts = BOOKS, [args.run]

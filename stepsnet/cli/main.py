@@ -112,7 +112,7 @@ def _needed_memory(error: Exception) -> str | None:
 def _describe(error: OSError) -> str:
     path = Path(os.fsdecode(error.filename))
     if path.name.startswith(TEMPORARY):  # the unfinished file; the user knows the name without prefix and number
-        path = path.with_name(path.name.removeprefix(TEMPORARY).rpartition("-")[0])
+        path = path.with_name(path.name.removeprefix(TEMPORARY).rpartition("-")[0] or path.name)
     above = next((parent for parent in path.parents if parent.is_file()), None)
     return f"Cannot read or write {path}: {f'{above} is a file' if above else error.strerror}."
 

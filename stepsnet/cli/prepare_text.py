@@ -62,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
     vocabulary = VOCABULARY if args.vocab is None else args.vocab
     sample_mb = SAMPLE_MB if args.sample_mb is None else args.sample_mb
     column = args.column or COLUMN
-    sources = find_sources(args.files, valid=args.valid, test=args.test, left_out=args.leave_out, column=column)
+    sources = find_sources(
+        args.files, valid=args.valid, test=args.test, left_out=args.leave_out, column=column, out=args.out
+    )
     _refuse_options_of_other_sources(args, sources)
     request = Request(
         out=args.out, sources=sources, vocabulary=vocabulary, tokenizer=args.tokenizer,

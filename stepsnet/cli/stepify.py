@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from stepsnet.cli.console import print_json, print_text, progress, say
 from stepsnet.cli.options import check_folder, refuse
-from stepsnet.cli.resolve import find_model
+from stepsnet.cli.resolve import find_model, named_weights
 from stepsnet.errors import UsageError
+from stepsnet.files import replace_file
 
 if TYPE_CHECKING:
     from torch import nn
@@ -134,6 +135,18 @@ def _load(args: argparse.Namespace, *, own: bool = False) -> nn.Module:
     return loaded.model
 
 
+def _copy_beside(word: str, out: Path) -> None:
+    """The tokenizer or the names of the classes, which are beside the weights of a run."""
+    from stepsnet.data.text.tokens import TOKENIZER
+    from stepsnet.runs.folder import CLASSES
+
+    if (weights := named_weights(word)) is None:
+        return
+    for name in (TOKENIZER, CLASSES):
+        if (beside := weights.with_name(name)).is_file():
+            replace_file(out / name, beside.read_bytes())
+
+
 def _write(model: nn.Module, args: argparse.Namespace) -> int:
     import json
 
@@ -146,6 +159,7 @@ def _write(model: nn.Module, args: argparse.Namespace) -> int:
     if isinstance(model, Model):
         args.out.mkdir(parents=True, exist_ok=True)
         save_model(model, args.out / WEIGHTS)
+        _copy_beside(args.model, args.out)
     else:
         save(model, args.out)
     if args.json:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from stepsnet.cli.console import Bar, format_metrics, print_json, print_table, print_text, progress, say
 from stepsnet.cli.options import refuse, refuse_repeated
 from stepsnet.cli.resolve import find_run
-from stepsnet.errors import RunFailed
+from stepsnet.errors import RunFailed, UsageError
 from stepsnet.report.table import Column, Table
-from stepsnet.runs.folder import METRICS, last_line
+from stepsnet.runs.folder import METRICS, SHIPPED, last_line
 from stepsnet.train.recipes import RECIPES, explain
 from stepsnet.units import counted, si, significant
 
@@ -211,6 +211,9 @@ length, so it may rise again.
         from stepsnet.train.trainer import resume
 
         refuse_repeated(args.words)
+        if args.run.startswith(SHIPPED):
+            raise UsageError(f"{args.run} comes with the package and cannot be continued; `stepsnet train` with "
+                             f"weights={args.run} starts a new run from its weights.")
         folder = find_run(args.run)
         if is_finished(folder) and not args.words:
             refuse(args, "track", because=f"has no effect: {folder} has finished; iters=N or epochs=N extends it")

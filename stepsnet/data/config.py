@@ -79,8 +79,6 @@ class DataConfig:
             raise UsageError(f"data.valid_windows is {self.valid_windows}, but cannot be negative.")
         if not 0 < self.valid_fraction < 1:
             raise UsageError(f"data.valid_fraction is {self.valid_fraction}, but must be above 0 and below 1.")
-        if both := set(self.mask_values) & set(self.void_values):
-            raise UsageError(f"{min(both)} is in both data.mask_values and data.void_values: a class cannot be void.")
         if not 0 < self.crop_pct <= 1:
             raise UsageError(f"data.crop_pct is {self.crop_pct}, but must be above 0 and at most 1.")
 
@@ -135,8 +133,9 @@ class AugmentConfig:
             if getattr(self, key) < 0:
                 raise UsageError(f"augment.{key} is {getattr(self, key)}, but cannot be negative; 0 turns it off.")
         for key in ("scale", "short_side"):
-            if not 0 <= getattr(self, key)[0] <= getattr(self, key)[1]:
-                raise UsageError(f"augment.{key} is {getattr(self, key)}, but must be a smaller and a larger number.")
+            low, high = getattr(self, key)
+            if not 0 < low <= high and (key, low, high) != ("short_side", 0, 0):
+                raise UsageError(f"augment.{key} is {low},{high}, but must be a smaller and a larger number above 0.")
         if not 0 < self.crop_min_scale <= 1:
             raise UsageError(f"augment.crop_min_scale is {self.crop_min_scale}, but must be above 0 and at most 1.")
         if not 0 <= self.randaugment <= 10:

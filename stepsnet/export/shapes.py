@@ -62,7 +62,7 @@ def size_axes(model: Model) -> tuple[FreeAxis, ...]:
     """
     if isinstance(model, Swin):
         step = model.patch_embed.patch * 2 ** (len(model.plans) - 1)
-        largest = max(LARGEST_SIDE, 2 * step * model.window) // step * step
+        largest = max(LARGEST_SIDE, 2 * step * model.window, *model.input_size) // step * step
         sides = FreeAxis(2, "height", step * model.window, largest, step)
     elif isinstance(model, ResNet):
         sides = FreeAxis(2, "height", SMALLEST_RESNET_SIDE, max(LARGEST_SIDE, *model.input_size))

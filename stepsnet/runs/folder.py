@@ -31,7 +31,7 @@ CONFIG, ENVIRONMENT, RESULT, REPORT = "config.json", "environment.json", "result
 CLASSES = "classes.json"
 METRICS, EVALUATIONS, GAMMA = "metrics.jsonl", "eval.jsonl", "gamma.jsonl"
 WEIGHTS, WEIGHTS_EMA, CHECKPOINTS = "weights.safetensors", "weights_ema.safetensors", "checkpoints"
-LONGEST_LINE = 1 << 16
+WINDOW = 1 << 16
 SHIPPED = "pretrained:"
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
 """One folder per model whose trained weights come with the package: the files of its run, and a card."""
@@ -64,8 +64,7 @@ def is_finished(folder: Path) -> bool:
 
 def find_runs(root: Path) -> list[Path]:
     """The run folders below `root`, sorted by path. Folders that cannot be read, or vanish, are passed over."""
-    found = (Path(folder) for folder, _, files in os.walk(root) if CONFIG in files)
-    return sorted(folder for folder in found if CHECKPOINTS not in folder.parts)
+    return sorted(Path(folder) for folder, _, files in os.walk(root) if CONFIG in files and is_run(Path(folder)))
 
 
 def shipped_models() -> list[str]:
@@ -182,9 +181,9 @@ def is_being_trained(folder: Path) -> bool:
     lock = folder / f"{TEMPORARY}lock"
     if not lock.exists():
         return False
-    with lock.open("a+") as file:
+    with lock.open() as file:  # for reading: it may belong to another user
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return True
     return False
@@ -247,9 +246,13 @@ def last_line(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - LONGEST_LINE))
-        whole = file.read().rpartition(b"\n")[0]
-    return json.loads(whole.rpartition(b"\n")[2] or b"{}")
+        size, window = file.seek(0, os.SEEK_END), WINDOW
+        while True:
+            file.seek(max(0, size - window))
+            before, _, line = file.read().rpartition(b"\n")[0].rpartition(b"\n")
+            if before or window >= size:
+                return json.loads(line or b"{}")
+            window *= 2
 
 
 def _environment() -> dict[str, Any]:

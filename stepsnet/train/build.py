@@ -57,7 +57,7 @@ def configure(config: TrainConfig, words: Sequence[str]) -> TrainConfig:
             raise UsageError(f"{key} has no effect {why}.")
     free = ("img_size",) if config.task in tasks_of("backbone") else ()  # these tasks take images of any size
     for option, setter in SET_BY.items():
-        if f"model_args.{option}" in given and option not in free:
+        if option in config.model_args and given & {"model_args", f"model_args.{option}"} and option not in free:
             raise UsageError(f"model_args.{option} cannot be given: {option} is set by {setter}.")
     if not config.weights or "model" in given or (options := options_of(config.weights)) is None:
         return config

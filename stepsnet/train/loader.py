@@ -6,6 +6,7 @@ import atexit
 import multiprocessing
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from typing import Any
@@ -67,10 +68,8 @@ class TrainingBatches:
 
     def __next__(self) -> Batch:
         assert self._iterator is not None, "start() comes first"
-        try:
+        with _one_sentence():
             return self._first.pop() if self._first else next(self._iterator)
-        except UsageError as error:  # from a worker, wrapped in its traceback
-            raise UsageError(str(error).splitlines()[-1].removeprefix("stepsnet.errors.UsageError: ")) from error
 
     def close(self) -> None:
         """Stop the workers."""
@@ -101,9 +100,21 @@ class ValidationBatches:
         """Batches, each with whether it counts."""
         iterator = iter(self._loader)
         try:
-            yield from zip(iterator, self.counts, strict=True)
+            for counts in self.counts:
+                with _one_sentence():
+                    batch = next(iterator)
+                yield batch, counts
         finally:
             _stop_workers(iterator)
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Without the traceback that a worker puts around its error."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(str(error).splitlines()[-1].removeprefix("stepsnet.errors.UsageError: ")) from error
 
 
 def _make_loader(dataset: MapDataset, task: Task, keys: Any, workers: int) -> DataLoader[Any]:

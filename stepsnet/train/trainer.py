@@ -96,6 +96,9 @@ def resume(
     config = customise_resumed(config, words, (*MACHINE_KEYS, *length))
     with join_processes(config.parallel, config.device) as processes:
         fresh = latest(folder / runs.CHECKPOINTS) is None
+        if done is not None and fresh:
+            raise UsageError(f"{folder} has no checkpoint, so it cannot be extended; `stepsnet train` with "
+                             f"weights={folder} starts a new run from its weights.")
         trainer = Trainer(config, callbacks, task=task, processes=processes, pretrained=fresh)
         trainer.extended_from = done
         if done is not None and trainer.total_steps <= done:
@@ -400,5 +403,11 @@ def _interrupted_folder(config: TrainConfig) -> Path | None:
     if config.out:
         return Path(config.out) if runs.is_run(Path(config.out)) else None
     newest = sorted(runs.find_runs(Path("runs")), key=lambda run: (run / runs.CONFIG).stat().st_mtime, reverse=True)
-    same = (run for run in newest if dataclasses.replace(read_config(run), out="") == config)
-    return next((run for run in same if not runs.is_finished(run)), None)
+    return next((run for run in newest if not runs.is_finished(run) and _is_of(config, run)), None)
+
+
+def _is_of(config: TrainConfig, run: Path) -> bool:
+    try:
+        return dataclasses.replace(read_config(run), out="") == config
+    except UsageError:  # a run of another version
+        return False

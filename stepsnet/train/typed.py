@@ -79,7 +79,9 @@ def override(config: Config, words: Sequence[str]) -> Config:
             raise UsageError(f"{word!r} is not of the form key=value{nearest(key, known)}.")
         owner = next((k for k, hint in known.items() if get_origin(hint) is dict and key.startswith(f"{k}.")), None)
         if owner is not None:  # a free-form dictionary: model_args.embed_dim=64
-            changes.setdefault(owner, {})[key.removeprefix(f"{owner}.")] = _guess(text)
+            value, listed = _guess(text), _guess(f"[{text}]")
+            several = value == text and isinstance(listed, list) and len(listed) > 1  # 1,1,1 as [1, 1, 1]
+            changes.setdefault(owner, {})[key.removeprefix(f"{owner}.")] = listed if several else value
         elif key in known:
             changes[key] = _parse(key, text, known)
         else:

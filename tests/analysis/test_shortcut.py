@@ -138,7 +138,7 @@ def test_the_weights_of_eq_2_give_the_normalised_state() -> None:
     z = net(x).detach()
     found = shortcut_ratio(net, x)
     hat = [(tensor - tensor.mean()) / sigma(tensor) for tensor in (x, z - x, z)]
-    torch.testing.assert_close(found.shortcut_weight[-1] * hat[0] + found.residual_weight[-1] * hat[1], hat[2])
+    torch.testing.assert_close(found.gamma[-1] * hat[0] + found.residual_weight[-1] * hat[1], hat[2])
     assert found.residual_sigma[-1] == pytest.approx(float(sigma(z - x)))
 
 

@@ -191,7 +191,7 @@ def test_a_run_is_cut_into_steps_from_the_blocks_it_had(
     ("recipe", "word"),
     [
         ("digits", "plan=5x1;10x1;20x1;40x1"), ("digits", "data.root=it's $HOME"), ("digits", "epochs=2"),
-        ("digits", "iters=2"),
+        ("digits", "iters=2"), ("mask_folder", "data.class_names=road,tree"), ("mask_folder", "data.mask_values=1,2"),
         ("python_docs", "plan=none"), ("python_docs", "eval.every=none"),
     ],
 )  # fmt: skip

@@ -107,6 +107,15 @@ def test_a_finished_run_changes_only_in_length(capsys: pytest.CaptureFixture[str
     assert Path("run/weights.safetensors").is_file()
 
 
+def test_a_finished_run_without_checkpoints_is_not_extended(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "digits", *QUICK, "schedule.warmup_epochs=0", "iters=3", "out=run"]) == 0
+    shutil.rmtree("run/checkpoints")
+    before = Path("run/weights.safetensors").read_bytes()
+    assert main(["resume", "run", "iters=6"]) == 2
+    assert "run has no checkpoint, so it cannot be extended" in capsys.readouterr().err
+    assert Path("run/weights.safetensors").read_bytes() == before
+
+
 def test_a_finished_run_is_extended_by_the_schedule_of_the_new_length(capsys: pytest.CaptureFixture[str]) -> None:
     common = ["train", "digits", *QUICK, "schedule.warmup_epochs=0"]
     assert main([*common, "iters=3", "out=run"]) == 0

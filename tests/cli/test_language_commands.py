@@ -118,6 +118,15 @@ def test_a_run_on_prepared_text_generates_with_its_own_tokenizer(
     assert "a different tokenizer from the one next to the weights" in capsys.readouterr().err
 
 
+def test_a_deepened_run_keeps_its_tokenizer(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, deeper = prepared.parent / "run", prepared.parent / "deeper"
+    train(customise(get_recipe("wikitext103"), [*TINY, f"data.root={prepared}", f"out={run}"]))
+    assert main(["deepen", str(run), "--blocks-added", "16x1", "--out", str(deeper)]) == 0
+    capsys.readouterr()
+    assert main(["generate", str(deeper / "weights.safetensors"), "--prompt", "The quick", "--tokens", "5"]) == 0
+    assert capsys.readouterr().out.startswith("The quick")
+
+
 def test_validation_can_slide_its_window_afterwards(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = prepared.parent / "run"
     train(customise(get_recipe("wikitext103"), [*TINY, f"data.root={prepared}", f"out={run}"]))

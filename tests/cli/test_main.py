@@ -124,3 +124,8 @@ def test_a_closed_pipe_is_not_an_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() in (0, 141)
+
+
+def test_the_lock_of_another_user_is_named() -> None:
+    error = PermissionError(13, "Permission denied", "runs/first/.tmp-lock")
+    assert entry._describe(error) == "Cannot read or write runs/first/.tmp-lock: Permission denied."

@@ -61,6 +61,7 @@ def refused(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ([*DRY, "optim.momentum=0.5"], "optim.momentum has no effect with optim.name=adamw"),
         ([*DRY, "schedule.power=2"], "it is for schedule.kind=poly"),
         ([*DRY, "model_args.num_classes=5"], "model_args.num_classes cannot be given: num_classes is set by the data"),
+        ([*DRY, 'model_args={"num_classes": 5}'], "model_args.num_classes cannot be given"),
         ([*DRY, "model_args.plan=2"], "model_args.plan cannot be given: plan is set by plan="),
         ([*DRY, "model_args.img_size=64"], "model_args.img_size cannot be given: img_size is set by data.img_size="),
         ([*DRY, "compile_backend=eager"], "compile_backend has no effect with compile=false"),

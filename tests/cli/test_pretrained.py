@@ -64,6 +64,16 @@ def test_trained_weights_that_do_not_exist_are_refused(capsys: pytest.CaptureFix
     assert "there are no pretrained weights of deit_tiny, only of steps_resnet_mini" in capsys.readouterr().err
 
 
+def test_a_shipped_model_is_not_continued(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["resume", "pretrained:steps_resnet_mini", "iters=100000"]) == 2
+    assert "weights=pretrained:steps_resnet_mini starts a new run" in capsys.readouterr().err
+
+
+def test_an_empty_prompt_starts_a_new_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "", "--tokens", "3"]) == 0
+    assert capsys.readouterr().out.strip()
+
+
 def test_the_doctor_examines_trained_weights(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "pretrained:steps_transformer_mini", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "pretrained:steps_transformer_mini"

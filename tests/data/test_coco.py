@@ -151,6 +151,9 @@ REFUSED = [
     (lambda d: d["annotations"].clear(), "no objects for training"),
     (lambda d: d.pop("categories"), "no list of categories"),
     (lambda d: d["categories"].clear(), "has no categories"),
+    (lambda d: d["categories"][0].pop("id"), "the id of the category .* is not a whole number"),
+    (lambda d: d["images"][0].update(height="64"), "height or width of the image .* is not a whole number"),
+    (lambda d: d["annotations"].append(7), "7 in its annotations is not an object"),
 ]
 
 
@@ -204,3 +207,10 @@ def test_compressed_runs_are_read(tmp_path: Path) -> None:
     json.dumps(compressed)
     objects = load(coco_folder(tmp_path, changed(lambda d: d["annotations"][0].update(segmentation=compressed))))
     assert int(sample(dataset(objects)).masks[0].sum()) == box[2] * box[3]
+
+
+def test_annotations_can_be_given_by_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    coco_folder(tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    given = str(tmp_path / "data/annotations_train.json")
+    assert load_coco(DataConfig(kind="coco", root="data", annotations=given), masks=False).train.images

@@ -36,6 +36,8 @@ def test_the_error_for_invalid_data_settings_names_the_key(changes: dict[str, An
         ({"cutmix": -1.0}, "augment.cutmix is -1.0"),
         ({"crop_min_scale": 0.0}, "augment.crop_min_scale is 0.0"),
         ({"randaugment": 11}, "augment.randaugment is 11"),
+        ({"scale": (0.0, 1.0)}, "augment.scale is 0.0,1.0"),
+        ({"short_side": (0, 800)}, "augment.short_side is 0,800"),
     ],
 )
 def test_the_error_for_invalid_augmentation_names_the_key(changes: dict[str, Any], sentence: str) -> None:

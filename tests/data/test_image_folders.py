@@ -133,6 +133,13 @@ def test_with_strict_an_unreadable_image_raises_an_error_with_its_path(tmp_path:
         dataset[0, 2]
 
 
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_more_than_eight_bits_are_refused(mode: str, tmp_path: Path) -> None:
+    pytest.importorskip("PIL.Image").new(mode, (8, 8)).save(tmp_path / "deep.tiff")
+    with pytest.raises(UsageError, match=r"deep\.tiff has more than 8 bits per channel"):
+        FileSource(tmp_path, [("deep.tiff", 0)]).read(0)
+
+
 def test_images_skipped_by_a_worker_are_counted_in_the_main_process(tmp_path: Path, make_image: MakeImage) -> None:
     dataset = broken(tmp_path, make_image, strict=False)
     worker = multiprocessing.get_context("fork").Process(target=dataset.__getitem__, args=((0, 1),))

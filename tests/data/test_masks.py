@@ -132,7 +132,8 @@ def test_damaged_data_are_refused_before_training(
         ({"class_names": ["one", "one"]}, "one is among the class names twice"),
         ({"mask_values": [1, 1]}, "1 is among data.mask_values twice"),
         ({"mask_values": [1, 300]}, "must be between 0 and 255"),
-        ({"void_values": [1]}, "1 is in both data"),
+        ({"void_values": [1]}, "1 is the value of a class and in data.void_values"),
+        ({"mask_values": [], "void_values": [0]}, "0 is the value of a class and in data.void_values"),
     ],
 )
 def test_invalid_classes_are_refused(tmp_path: Path, options: dict[str, object], sentence: str) -> None:

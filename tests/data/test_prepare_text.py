@@ -264,6 +264,12 @@ def test_training_reads_prepared_text(folder: Path) -> None:
     assert len(text.vocabulary.pieces) == 400
 
 
+def test_validation_on_the_training_part_is_refused(folder: Path) -> None:
+    prepare(request(folder))
+    with pytest.raises(UsageError, match=r"data\.valid is 'train'"):
+        load(folder, valid="train")
+
+
 def test_without_a_validation_part_the_end_of_train_is_used(folder: Path) -> None:
     (folder / "raw" / "books_valid.txt").unlink()
     total = prepare(request(folder)).parts["train"].tokens

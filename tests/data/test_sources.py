@@ -44,6 +44,14 @@ def test_a_file_is_a_document_and_units_hold_several(tmp_path: Path) -> None:
     assert found == [[Piece("text of a.txt", True), Piece("text of b.txt", True)]]
 
 
+def test_files_of_the_preparation_itself_are_no_sources(tmp_path: Path) -> None:
+    (tmp_path / "tokens").mkdir()
+    for name in ("a.txt", "tokens/preparation.json"):
+        (tmp_path / name).write_text("text")
+    (source,) = find_sources([str(tmp_path)], out=tmp_path / "tokens")
+    assert source.name == "a.txt"
+
+
 def test_characters_can_be_left_out_across_blocks(tmp_path: Path) -> None:
     text = "".join(chr(0x100 + number % 500) for number in range(100_000))
     (tmp_path / "t.txt").write_text(text)

@@ -143,6 +143,12 @@ def test_the_error_names_a_missing_file(tmp_path: Path) -> None:
         load(tmp_path / "nowhere.txt")
 
 
+@pytest.mark.parametrize("pattern", ["**.md", "/etc/*", ""])
+def test_the_error_names_an_invalid_pattern(pattern: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"data\.pattern="):
+        load(tmp_path, pattern=pattern)
+
+
 def test_the_error_names_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no readable text files"):
         load(tmp_path)

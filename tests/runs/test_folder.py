@@ -80,6 +80,12 @@ def test_the_last_line_of_a_long_file_is_found(tmp_path: Path) -> None:
     assert last_line(tmp_path / "nothing") == {}
 
 
+def test_a_last_line_longer_than_the_window_is_found(tmp_path: Path) -> None:
+    line = {"step": 2, "ids": list(range(20_000))}
+    (tmp_path / "lines").write_text(f'{{"step": 1}}\n{json.dumps(line)}\n')
+    assert last_line(tmp_path / "lines") == line
+
+
 def test_a_new_folder_gets_the_next_free_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert new_folder("", "digits-test_deit") == Path("runs/digits-test_deit-1")
@@ -125,13 +131,13 @@ def test_a_damaged_configuration_is_an_error(content: str, sentence: str, tmp_pa
         read_config(tmp_path)
 
 
-def test_runs_are_found_and_summarised_without_their_checkpoints(tmp_path: Path) -> None:
+def test_runs_are_found_and_summarised(tmp_path: Path) -> None:
     create(tmp_path / "b" / "run", {"task": "language", "recipe": "", "model": "test_transformer", "seed": 3})
     write(tmp_path / "b" / "run" / METRICS, [1, 2])
     write(tmp_path / "b" / "run" / EVALUATIONS, [2])
-    for damaged in ("a", "b/run/checkpoints/step-00000001"):
-        (tmp_path / damaged).mkdir(parents=True)
-        (tmp_path / damaged / "config.json").write_text("{}")
+    for other, content in (("a", "{}"), ("model", '{"model_type": "llama"}')):  # damaged; a model of transformers
+        (tmp_path / other).mkdir()
+        (tmp_path / other / "config.json").write_text(content)
     unreadable, run = map(summarize, find_runs(tmp_path))
     assert (unreadable["run"], unreadable["state"]) == (str(tmp_path / "a"), "unreadable")
     assert (run["recipe"], run["model"], run["state"], run["step"]) == ("language", "test_transformer", "stopped", 2)

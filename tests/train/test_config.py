@@ -157,6 +157,11 @@ def test_model_args_takes_any_key(config: TrainConfig) -> None:
     assert config.model_args == {}
 
 
+def test_numbers_with_commas_are_a_list_in_model_args(config: TrainConfig) -> None:
+    changed = customise(config, ["model_args.depths=1,1,2", "model_args.plan=8x1, 16x1"])
+    assert changed.model_args == {"depths": [1, 1, 2], "plan": "8x1, 16x1"}
+
+
 def test_json_round_trip(config: TrainConfig) -> None:
     changed = customise(
         config, ["plan=64x2, 96x1", "optim.betas=0.9,0.95", "model_args.a=[1,2]", "iters=5", "eval.every=2"]

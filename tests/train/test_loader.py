@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from stepsnet.errors import UsageError
 from stepsnet.tasks.classification import Classification
 from stepsnet.train.distributed import Processes
 from stepsnet.train.loader import BatchKeys, TrainingBatches, ValidationBatches
-from tests.train.synthetic import NoisyTask
+from tests.train.synthetic import NoisyImages, NoisyTask
 
 ALONE = Processes()
 
@@ -86,3 +87,15 @@ def test_strict_reports_an_unreadable_image_of_a_worker_in_one_sentence(tmp_path
         batches.start()
     batches.close()
     assert "\n" not in str(caught.value)
+
+
+class Damaged(NoisyImages):
+    def __getitem__(self, key: tuple[int, int]) -> Any:
+        raise UsageError("the mask m.png is damaged")
+
+
+def test_an_error_of_a_worker_in_validation_is_one_sentence() -> None:
+    task = NoisyTask()
+    task.valid = Damaged(4, frozenset(), frozenset())
+    with pytest.raises(UsageError, match=r"^the mask m\.png is damaged$"):
+        list(ValidationBatches(task, 2, 1, ALONE))

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from stepsnet.data.config import DataConfig
+from stepsnet.runs.folder import create
 from stepsnet.train.config import TrainConfig, customise
 from stepsnet.train.recipes import get_recipe
-from stepsnet.train.trainer import resume, train
+from stepsnet.train.trainer import _interrupted_folder, resume, train
+from stepsnet.train.typed import to_dict
 from tests.train.synthetic import (
     At,
     NoisyTask,
@@ -133,3 +135,12 @@ def test_two_resumed_processes_equal_uninterrupted_ones(tmp_path: Path) -> None:
 
     assert in_processes(2, work) == [[12, 7, 12]] * 2
     assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "uninterrupted")
+
+
+def test_a_restart_finds_its_run_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = get_recipe("digits")
+    create(Path("runs/mine"), to_dict(config) | {"out": "runs/mine"})
+    create(Path("runs/other_version"), to_dict(config) | {"a_key_of_later": 1})
+    create(Path("runs/model"), {"model_type": "llama"})
+    assert _interrupted_folder(config) == Path("runs/mine")

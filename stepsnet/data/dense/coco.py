@@ -13,6 +13,7 @@ import io
 import json
 import logging
 import math
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -134,6 +135,16 @@ def _read(path: Path) -> dict[str, Any]:
     for key in ("images", "annotations", "categories"):
         if not isinstance(document, dict) or not isinstance(document.get(key), list):
             raise UsageError(f"{path} is not in COCO's format: it has no list of {key}.")
+        if odd := [entry for entry in document[key] if not isinstance(entry, dict)]:
+            raise UsageError(f"{path} is not in COCO's format: {odd[0]!r} in its {key} is not an object.")
+    for category in document["categories"]:
+        if not isinstance(category.get("id"), int):
+            raise UsageError(f"{path}: the id of the category {category} is not a whole number.")
+    for image in document["images"]:
+        if not {"id", "file_name", "height", "width"} <= image.keys():
+            raise UsageError(f"{path}: the image {image} lacks one of id, file_name, height and width.")
+        if not (isinstance(image["height"], int) and isinstance(image["width"], int)):
+            raise UsageError(f"{path}: height or width of the image {image} is not a whole number.")
     return document
 
 
@@ -163,9 +174,6 @@ class _Reader:
         for category in document["categories"]:
             if category["id"] not in labels:
                 raise UsageError(f"{self.path}: category {category['id']} ({category.get('name')}) is not in training.")
-        for entry in document["images"]:
-            if not {"id", "file_name", "height", "width"} <= entry.keys():
-                raise UsageError(f"{self.path}: the image {entry} lacks one of id, file_name, height and width.")
         entries = {entry["id"]: entry for entry in document["images"]}
         if len(entries) < len(document["images"]):
             raise UsageError(f"{self.path}: two images have the same id.")
@@ -192,7 +200,7 @@ class _Reader:
 
     def _folder(self, images: tuple[AnnotatedImage, ...]) -> Path:
         """The folder with the images; all of them must exist."""
-        candidates = [self.images] if self.images else [str(self.path.parent.relative_to(self.root)), *FOLDER_NAMES]
+        candidates = [self.images] if self.images else [os.path.relpath(self.path.parent, self.root), *FOLDER_NAMES]
         folder = next(
             (self.root / name for name in candidates if (self.root / name / images[0].file_name).is_file()), None
         )

@@ -101,6 +101,8 @@ def _classes(root: Path, config: DataConfig, some: list[tuple[Path, Path]]) -> t
             raise UsageError(f"{twice} is among {what} twice; every class needs its own.")
     if not all(0 <= value < 256 for value in (*values, *config.void_values)) or len(values) > ILLEGAL:
         raise UsageError(f"data.mask_values and data.void_values must be between 0 and 255, at most {ILLEGAL} classes.")
+    if both := set(values) & set(config.void_values):
+        raise UsageError(f"{min(both)} is the value of a class and in data.void_values: a class cannot be void.")
     return tuple(names), values
 
 

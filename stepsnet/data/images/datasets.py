@@ -75,7 +75,7 @@ class FileSource:
         path = self.folder / os.fsdecode(bytes(self.names[index]))
         try:
             with pillow.open(path) as image:
-                return image.convert("RGB")
+                mode, converted = image.mode, image.convert("RGB")
         # Pillow's decoders raise all of these for damaged files.
         except (
             OSError,
@@ -87,6 +87,9 @@ class FileSource:
             pillow.DecompressionBombError,
         ) as reason:
             raise UnreadableImageError(f"{path}: {str(reason).replace(f' {str(path)!r}', '')}") from reason
+        if mode.startswith(("I", "F")):  # Pillow clips their values at 255
+            raise UsageError(f"{path} has more than 8 bits per channel (mode {mode}); convert it to 8 bits.")
+        return converted
 
 
 @dataclass(frozen=True)

@@ -157,13 +157,16 @@ def _cut_position(text: str, limit: int) -> int:
 
 def find_sources(
     names: Sequence[str], *, valid: Sequence[str] = (), test: Sequence[str] = (), left_out: Sequence[str] = (),
-    column: str = "text",
+    column: str = "text", out: Path | None = None,
 ) -> list[Source]:
-    """Sources from files, folders, saved data sets and hub names. Their names decide train, valid or test."""
+    """Sources from files, folders, saved data sets and hub names. Their names decide train, valid or test.
+
+    Files in `out`, which the preparation itself writes, are none.
+    """
     found: list[Source] = []
     for part, words in ((None, names), ("valid", valid), ("test", test)):
         for word in words:
-            found += _find(word, part, column)
+            found += _find(word, part, column, out)
     for word in left_out:
         name, characters = _parse_range(word)
         found = _without(found, name, characters)
@@ -186,15 +189,16 @@ def _without(sources: Sequence[Source], name: str, characters: tuple[int, int]) 
     return [changed if source is named[0] else source for source in sources]
 
 
-def _find(word: str, part: str | None, column: str) -> list[Source]:
+def _find(word: str, part: str | None, column: str, out: Path | None) -> list[Source]:
     path = Path(word).expanduser()
     if path.is_dir():
         if any((path / mark).is_file() for mark in ("dataset_dict.json", "state.json")):
             return _rows(require("datasets", extra="text").load_from_disk(str(path)), word, part, column)
         files = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(".")]
+        files = [file for file in files if out is None or not file.resolve().is_relative_to(out.resolve())]
         if not files:
             raise UsageError(f"{word} is an empty folder.")
-        return [source for file in files for source in _find(str(file), part, column)]
+        return [source for file in files for source in _find(str(file), part, column, out)]
     if path.is_file():
         return [TextFile(path, part or part_in_name(path.name))]
     if _HUB_NAME.fullmatch(word) and not path.suffix:

@@ -101,6 +101,8 @@ def load_tokens(config: DataConfig) -> Text:
 
 def valid_part(config: DataConfig, manifest: Manifest) -> str | None:
     """The part for validation; None if it is split from train."""
+    if config.valid == "train":
+        raise UsageError("data.valid is 'train', but must be another part, 'valid' or 'test'.")
     return config.valid or ("valid" if "valid" in manifest.parts else None)
 
 

@@ -186,7 +186,10 @@ def _files(root: str, config: DataConfig) -> list[Path]:
         raise UsageError(f"{root} does not exist; it must be a text file or a folder of text files.")
     if path.is_file():
         return [path]
-    relative = sorted(file.relative_to(path) for file in path.glob(config.pattern) if file.is_file())
+    try:
+        relative = sorted(file.relative_to(path) for file in path.glob(config.pattern) if file.is_file())
+    except (ValueError, NotImplementedError) as error:
+        raise UsageError(f"data.pattern={config.pattern} is no pattern such as **/*.md ({error}).") from error
     return [path / name for name in relative if not any(part.startswith(".") for part in name.parts)]
 
 
