@@ -94,7 +94,7 @@ class InjectedStack(Stack):
 
     def walk(self, x: Tensor, *args: Any, **kwargs: Any) -> Iterator[Tensor]:
         x_0, recompute = x, self.grad_checkpointing and self.training
-        for block, keep, inject in zip(self.blocks, self.keep, self.inject, strict=True):
+        for block, keep, inject in zip(self.blocks, self.keep, self.inject, strict=False):  # a backbone cuts blocks
             x = keep * x + inject * x_0
             x = checkpoint(block, x, *args, use_reentrant=False, **kwargs) if recompute else block(x, *args, **kwargs)
             yield x

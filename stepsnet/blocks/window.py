@@ -74,7 +74,8 @@ class Windows:
         """(windows, 1, N, N): 0 where two tokens of a window were neighbours before the shift, APART elsewhere.
 
         Tokens that the shift wrapped around an edge share a window only with tokens of the opposite edge: one bit per
-        side separates them.
+        side separates them. On a padded map this is not exact. As in timm, `cut` shifts first and pads then, but the
+        mask is that of a padded map that was shifted, so some tokens of opposite edges see each other.
         """
         (rows, columns), h, w = self.grid, self.h, self.w
         wrapped_rows = torch.arange(rows * h, device=device) >= rows * h - self.shift_h

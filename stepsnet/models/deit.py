@@ -128,7 +128,7 @@ class DeiT(VisionModel):
         grid = (-(-height // self.patch_embed.patch), -(-width // self.patch_embed.patch))
         if grid != self.grid:
             with torch.no_grad():
-                self.pos_embed = nn.Parameter(self.positions(grid))
+                self.pos_embed = nn.Parameter(self.positions(grid), self.pos_embed.requires_grad)
             self.grid = grid
         super().set_input_size(img_size)
 

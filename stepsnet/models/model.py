@@ -133,6 +133,9 @@ class Model(nn.Module, ABC):
             elif callable(getattr(module, "reset_parameters", None)):
                 self.reset_layer(module)
             elif any(True for _ in module.parameters(recurse=False)):
+                owner = self.get_submodule(name.rpartition(".")[0])
+                if isinstance(module, nn.ParameterList) and callable(getattr(owner, "reset_parameters", None)):
+                    continue
                 what = f"{name} ({type(module).__name__})"
                 raise UsageError(f"{what} holds parameters but has no reset_parameters() to initialise them")
 
@@ -173,12 +176,13 @@ def layer_ids(model: Model) -> dict[str, int]:
     }
 
 
-def freeze(model: Model, part: str) -> list[str]:
+def freeze(model: Model, part: str | int) -> list[str]:
     """Freeze the weights of a part, counted from the input, and return their names.
 
     `part` is "stem", "stage1", "stage2" … (the stem and the stages up to it), "body" (all but the head) or a number of
     blocks. Frozen modules belong in evaluation mode in training: see `frozen_modules`.
     """
+    part = str(part)
     counts = [sum(len(stack.blocks) for stack in net.modules() if isinstance(stack, Stack)) for net in model.nets()]
     ends = {"stem": 0, **{f"stage{number}": sum(counts[:number]) for number in range(1, len(counts) + 1)}}
     if part.isdecimal() and int(part) <= sum(counts):
@@ -189,6 +193,8 @@ def freeze(model: Model, part: str) -> list[str]:
     layers = layer_ids(model)
     names = [name for name, layer in layers.items()
              if (not name.startswith("head.") if part == "body" else layer <= ends[part])]  # fmt: skip
+    if len(names) == len(layers):
+        raise UsageError(f"freeze={part} would freeze every weight of {type(model).__name__}.")
     for name in names:
         model.get_parameter(name).requires_grad_(False)
     return names

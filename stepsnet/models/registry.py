@@ -176,6 +176,8 @@ def create_model(
     variant = get_variant(name)
     classes = options.pop("num_classes", None) if pretrained else None
     if pretrained:
+        if checkpoint_path is not None:
+            raise UsageError("pretrained=True and checkpoint_path both load weights: give one of them")
         checkpoint_path = pretrained_folder(name)
     check_options(variant, options)
     chosen = variant.options | {key: value for key, value in options.items() if value is not None}
@@ -239,7 +241,7 @@ def cost_of(model: nn.Module | str, *, input_size: tuple[int, ...] | None = None
     `input_size` is the shape of one input without the batch; a module of another library needs it.
     """
     if isinstance(model, str):
-        return _cost_of_name(model, input_size)
+        return _cost_of_name(model, input_size and tuple(input_size))
     if isinstance(model, Model):
         return model.cost(input_size)
     return Cost(None, None, count_params(model), count_macs(model, _input_of(model, input_size)))

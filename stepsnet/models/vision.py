@@ -177,7 +177,7 @@ class VisionModel(Model):
             range(count) if indices is None else range(count - indices, count) if isinstance(indices, int) else indices
         )
         wanted = [index + count if index < 0 and not isinstance(indices, int) else index for index in chosen]
-        if any(not 0 <= index < count for index in wanted) or wanted != sorted(set(wanted)):
+        if not wanted or any(not 0 <= index < count for index in wanted) or wanted != sorted(set(wanted)):
             maps = f"the feature maps of {type(self).__name__}"
             raise UsageError(f"out_indices {list(chosen)} must be growing indices from 0 to {count - 1}, {maps}")
         return wanted
@@ -226,6 +226,8 @@ class VisionModel(Model):
             raise UsageError(f"{num_classes} classes with global_pool={pool!r}: {why}")
         self.global_pool = pool
         self.num_classes = num_classes
+        if self.default_cfg:
+            self.default_cfg["num_classes"] = num_classes
         like = next(self.parameters())
         self.head = (
             linear(self.num_features, num_classes, device=like.device, dtype=like.dtype)

@@ -31,7 +31,7 @@ Tick = Callable[[int, int], None]
 
 def with_seconds(counted: Counted, subject: Subject, batch: int, tick: Tick = lambda _done, _total: None) -> Counted:
     """`counted` with measured seconds per block and for everything outside the blocks."""
-    seconds = block_seconds(subject, batch, tick)
+    seconds = block_seconds(counted, subject, batch, tick)
     stages = []
     for number, stage in enumerate(counted.stages):
         costs = {width: cost + np.array([0, 0, seconds[f"{number}:{width}"]]) for width, cost in stage.costs.items()}
@@ -41,9 +41,13 @@ def with_seconds(counted: Counted, subject: Subject, batch: int, tick: Tick = la
     return Counted(tuple(stages), counted.fixed + np.array([0, 0, outside]))
 
 
-def block_seconds(subject: Subject, batch: int, tick: Tick = lambda _done, _total: None) -> dict[str, float]:
+def block_seconds(
+    counted: Counted, subject: Subject, batch: int, tick: Tick = lambda _done, _total: None
+) -> dict[str, float]:
     """Median seconds by "stage:width", and of the whole plain model as "plain"; from the cache where all are there."""
-    path, key = cache_path(), f"{subject.name} batch {batch} {_conditions()}"
+    params, macs, _ = counted.fixed + sum(cost for stage in counted.stages for cost in stage.costs.values())
+    same = f"{params:.0f} parameters {macs:.0f} MACs"  # of all widths: models of one name may differ in their options
+    path, key = cache_path(), f"{subject.name} {same} batch {batch} {_conditions()}"
     cache = read_json(path)
     plan, places = probe_plan(subject)
     names = [f"{stage}:{width}" for stage, width in places]

@@ -187,7 +187,7 @@ def _wanted(subject: Subject, blocks: int | str | None, found: dict[int, Candida
     if number not in found:
         near = min(found, key=lambda other: abs(other - number))
         raise UsageError(
-            f"the planner has no plan of {number} blocks for {subject.name} within the budget; the nearest has {near}: "
+            f"the planner has no plan of {number} blocks for {subject.name} near the budget; the nearest has {near}: "
             f"'{format_plans(found[near].plans)}' (possible: {min(found)} to {max(found)} blocks)"
         )
     return number
@@ -279,7 +279,7 @@ def parse_size(text: float | str, name: str) -> float:
 
 def parse_latency(text: str) -> tuple[float, int]:
     """Seconds and batch size from "10ms@batch1"; the batch is 1 by default."""
-    match = _LATENCY.fullmatch(text.strip())
+    match = _LATENCY.fullmatch(str(text).strip())
     try:
         assert match is not None
         return float(match[1]) * (1e-3 if match[2] == "ms" else 1.0), int(match[3] or 1)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from stepsnet.analysis.find import carried
 from stepsnet.errors import UsageError
 from stepsnet.macro import StepPlan
-from stepsnet.surgery.hosts import Host, evaluating, refill
+from stepsnet.surgery.hosts import Host, evaluating, refill, rename
 from stepsnet.surgery.identity import make_identity
 from stepsnet.surgery.report import ATTRIBUTE, surgery_report
 from stepsnet.surgery.saving import forget, remember
@@ -43,10 +43,10 @@ _Call = tuple[Tensor, tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True)
 class _Undo:
-    """What undeepen needs: the lists of blocks with the positions of the old ones, and what the library keeps beside.
-    """
+    """What undeepen needs: the lists of blocks with positions and names of the old ones, and what the library keeps."""
 
     lists: tuple[tuple[str, tuple[int, ...]], ...]
+    names: dict[str, list[str]]
     restore: Callable[[nn.Module, Mapping[str, Any]], None]
     bookkeeping: dict[str, Any]
 
@@ -97,7 +97,7 @@ def _insert(
     """Exchange the blocks, check, and keep on the model what was done. Nothing is changed where the check fails."""
     model = host.model
     before, plain, bookkeeping, record = host.measure(), plain_plans(host), host.bookkeeping(), host.record()
-    made = _make(host, orders, calls)
+    own_names, made = host.names(), _make(host, orders, calls)
     with exchanged(host, made) as kept:
         names = _names(host, orders)
         if check is not None:
@@ -105,7 +105,9 @@ def _insert(
         after = host.measure()
         kept.append(True)
     moved = {
-        f"{path}.{old}": name for (name, old), path in zip(names.values(), _paths(host), strict=True) if old is not None
+        f"{path}.{own_names[path][old]}": name
+        for (name, old), path in zip(names.values(), _paths(host), strict=True)
+        if old is not None
     }
     added = tuple(name for name, old in names.values() if old is None)
     plans = [_plan(order, stage.width) for order, stage in zip(orders, host.stages, strict=True)]
@@ -114,7 +116,7 @@ def _insert(
         (stage.path, _kept_positions(stage.start, order, len(host.container(number))))
         for number, (stage, order) in enumerate(zip(host.stages, orders, strict=True))
     )
-    setattr(model, UNDO, _Undo(lists, type(host).restore, bookkeeping))
+    setattr(model, UNDO, _Undo(lists, own_names, type(host).restore, bookkeeping))
     remember(model, {"what": "deepen", **record, "orders": orders, "heads": heads})
 
 
@@ -144,6 +146,7 @@ def undeepen(model: AnyModel) -> AnyModel:
         container: Any = model.get_submodule(path)
         members = list(container)
         refill(container, [members[position] for position in positions])
+    rename(model, undo.names)
     undo.restore(model, undo.bookkeeping)
     delattr(model, UNDO)
     delattr(model, ATTRIBUTE)
@@ -208,11 +211,11 @@ def _place(widths: list[int], depth: int, at: At) -> _Order:
         return list(range(depth))
     if at == "front":
         positions = [0]
-    elif isinstance(at, str):
-        kind, _, every = at.partition(":")
+    elif isinstance(at, (str, int)):
+        kind, _, every = str(at).partition(":")
         if kind != "every" or not every.isdigit() or not 1 <= int(every) <= depth:
             raise UsageError(
-                f"at='{at}' is not known; it is 'front', 'every:N' with N from 1 to {depth}, or a list of positions"
+                f"at={at!r} is not known; it is 'front', 'every:N' with N from 1 to {depth}, or a list of positions"
             )
         positions = list(range(int(every), depth + 1, int(every)))
     else:
@@ -339,8 +342,8 @@ def _verify(host: Host, named: Mapping[nn.Module, str], batch: tuple[Any, ...], 
     if changes:
         name, change = next(iter(changes.items()))
         raise UsageError(f"the new block '{name}' changes the state by up to {change:g}; it should be the identity")
-    change = max((float((a - b).abs().max()) for a, b in zip(found, expected, strict=True) if a.numel()), default=0.0)
-    if change != 0:
+    if moved := [(a, b) for a, b in zip(found, expected, strict=True) if not torch.equal(a, b)]:
+        change = max(float((a.double() - b.double()).abs().max()) for a, b in moved)
         first = next(iter(named.values()))
         raise UsageError(
             f"outputs change by up to {change:g} although every new block returns its input: something outside the "
@@ -357,13 +360,14 @@ def _with_gradient(host: Host, batch: tuple[Any, ...], added: Sequence[str]) -> 
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        floating = [tensor for tensor in _run(host, batch) if tensor.requires_grad]
-        weights = [
-            torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1)).to(tensor) for tensor in floating
-        ]
-        total = sum(
-            ((tensor * weight).sum() for tensor, weight in zip(floating, weights, strict=True)), torch.zeros(())
-        )
+        with torch.enable_grad():
+            floating = [tensor for tensor in _run(host, batch) if tensor.requires_grad]
+            weights = [
+                torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1)).to(tensor) for tensor in floating
+            ]
+            total = sum(
+                ((tensor * weight).sum() for tensor, weight in zip(floating, weights, strict=True)), torch.zeros(())
+            )
         gradients: Sequence[Tensor | None] = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     finally:
         for module, training in modes:

@@ -146,6 +146,10 @@ class Host:
         where = self.stages[stage]
         return list(self.container(stage))[where.start : where.start + where.depth]
 
+    def names(self) -> dict[str, list[str]]:
+        """The names of all members of the lists that have blocks, by the path of the list."""
+        return {stage.path: list(self.container(i)._modules) for i, stage in enumerate(self.stages)}
+
     def exchange(self, new: Sequence[Sequence[nn.Module]]) -> list[list[nn.Module]]:
         """Put new blocks in the place of each stage's blocks, which are returned."""
         old = []
@@ -242,6 +246,8 @@ class Host:
             for block in firsts:
                 hooks.callback(block.register_forward_pre_hook(before, with_kwargs=True).remove)
             self.run(model, self.example)
+        if missed := [name for name, module in model.named_modules() if module in firsts and module not in shapes]:
+            raise UsageError(f"the example does not reach the block '{missed[0]}'; give another example= or blocks=")
         return [shapes[block].shape[dim] for block, dim in zip(firsts, dims, strict=True)]
 
 
@@ -351,12 +357,20 @@ class _Shell(nn.Module):
         return self.model(*inputs) if self.call is None else self.call(self.model, *inputs)
 
 
-def refill(container: nn.ModuleList | nn.Sequential, members: Sequence[nn.Module]) -> None:
-    """The members of a list, all exchanged, under the names "0", "1", …"""
-    for name in list(container._modules):
-        del container._modules[name]
-    for index, member in enumerate(members):
-        container.add_module(str(index), member)
+def refill(
+    container: nn.ModuleList | nn.Sequential, members: Sequence[nn.Module], names: Sequence[str] | None = None
+) -> None:
+    """The members of a list, all exchanged, under `names`, or else "0", "1", …"""
+    container._modules.clear()
+    for name, member in zip(names or map(str, range(len(members))), members, strict=True):
+        container.add_module(name, member)
+
+
+def rename(model: nn.Module, names: Mapping[str, Sequence[str]]) -> None:
+    """Give the members of lists the names that `Host.names` returned."""
+    for path, own in names.items():
+        container: Any = model.get_submodule(path)
+        refill(container, list(container), own)
 
 
 def period_of(pattern: Sequence[Any]) -> int:

@@ -14,10 +14,13 @@ import torch
 from torch import nn
 
 from stepsnet.blocks.attention import CausalAttention
+from stepsnet.blocks.designs import InjectedStack
+from stepsnet.blocks.residual import LayerNormScaling
 from stepsnet.errors import UsageError
 from stepsnet.macro import Stack, StepPlan, StepsNet
 from stepsnet.models import Model, create_model
 from stepsnet.models.design import format_plans
+from stepsnet.models.vision import FeatureInfo, VisionModel
 from stepsnet.surgery.hosts import Host, Stage
 
 
@@ -28,6 +31,12 @@ class NativeHost(Host):
         if len(model.plans) > 1 or not isinstance(model.nets()[0], StepsNet):
             what = "of the models of this package, deepen takes DeiT and language models"
             raise UsageError(f"{what}, not {type(model).__name__}; make a deeper one with create_model(…, plan=…)")
+        if not model.default_cfg:
+            raise UsageError(f"deepen makes blocks with create_model, which did not make this {type(model).__name__}")
+        if any(isinstance(module, (LayerNormScaling, InjectedStack)) for module in model.modules()):
+            raise UsageError("deepen cannot add blocks to a model whose residual is layernorm_scaling or x0_injection")
+        if 0 in model.plans[0].depths:
+            raise UsageError(f"deepen takes models whose steps all have blocks, not the plan '{model.plan}'")
         self.native = model
         super().__init__(model, (torch.zeros_like(model.dummy_input(), device="cpu"),))
 
@@ -66,13 +75,19 @@ class NativeHost(Host):
 
     @staticmethod
     def restore(model: nn.Module, bookkeeping: Mapping[str, Any]) -> None:
-        """The plan, and the place of each attention in the cache, follow the blocks."""
+        """The plan, the list of features and the place of each attention in the cache follow the blocks."""
         assert isinstance(model, Model)
         model.plans = (StepPlan.parse(bookkeeping["plan"]),)
         model.default_cfg["options"] = {**model.default_cfg["options"], "plan": format_plans(model.plans)}
         caching = (module for module in model.modules() if isinstance(module, CausalAttention))
         for number, attention in enumerate(caching):
             attention.layer_idx = number
+        if isinstance(model, VisionModel):
+            names = {module: name for name, module in model.named_modules()}
+            stride = model.feature_info[0]["reduction"]
+            model.feature_info = FeatureInfo.of(
+                (names[block], model.num_features, stride) for block in model.blocks_in_order()
+            )
 
     def _plan(self) -> StepPlan:
         return StepPlan(tuple(each.width for each in self.stages), tuple(each.depth for each in self.stages))

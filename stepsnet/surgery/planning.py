@@ -10,8 +10,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from stepsnet.errors import UsageError
 from stepsnet.integrations.foreign import is_foreign, load_foreign
 from stepsnet.macro import StepPlan
+from stepsnet.models import Model
 from stepsnet.planner import Budget, PlanResult, Subject, ZooSubject, plan_for
 from stepsnet.surgery.hosts import Host
 from stepsnet.surgery.stepify import find_host, make_blocks, resolve
@@ -24,7 +26,8 @@ def plan(
     tick: Callable[[int, int], None] = lambda _done, _total: None,
     **budget: Unpack[Budget],
 ) -> PlanResult:
-    """The best plan for `model` within budgets: a registered name, "timm:NAME", "hf:TYPE_OR_FOLDER", or a model.
+    """The best plan for `model` within budgets: a registered name, "timm:NAME", "hf:TYPE_OR_FOLDER", or a
+    model of another library.
 
     `params=` and `macs=` are hard limits: numbers or texts such as "22M" and "4.6G". `latency=`, as "10ms@batch1", is a
     limit of the latency that is predicted from single blocks measured on this CPU. A budget that is not given is the
@@ -42,6 +45,8 @@ def _subject(model: str | nn.Module, options: dict[str, Any]) -> Subject:
     if isinstance(model, str):
         loaded = load_foreign(model, with_head=True)
         return HostSubject(loaded.model, loaded.name, options)
+    if isinstance(model, Model):
+        raise UsageError(f"{type(model).__name__} is a model of this package: plan its name, such as 'deit_small'.")
     return HostSubject(model, type(model).__name__, options)
 
 

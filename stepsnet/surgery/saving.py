@@ -22,6 +22,7 @@ from stepsnet.files import replace_file
 from stepsnet.integrations.foreign import quietly
 from stepsnet.optional import require
 from stepsnet.optional.torchvision import import_torchvision, import_torchvision_if_installed
+from stepsnet.surgery.timm import head_options
 
 RECORD = "stepsnet_record"
 FILE, WEIGHTS, CODE = "stepsnet.json", "model.safetensors", "modeling_stepsnet.py"
@@ -41,18 +42,25 @@ def save(model: nn.Module, folder: str | Path) -> None:
     """Write a stepified or deepened model to a folder that `load` reads."""
     record = record_of(model)
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     if record["library"] == "transformers":
         with quietly(require("transformers", extra="transformers")):
             model.save_pretrained(folder)  # type: ignore[operator]
         return
+    if record["library"] == "stepsnet":
+        raise UsageError(f"{type(model).__name__} is a model of this package; save it with stepsnet.save_model")
     if record["library"] != "timm":
         raise UsageError(
             f"{type(model).__name__} is not of timm or transformers; save its state_dict and stepify a new one"
         )
+    try:
+        text = json.dumps(record, indent=2)
+    except TypeError as error:
+        what = f"this {type(model).__name__} cannot be saved, but its state_dict can"
+        raise UsageError(f"{what}: a value of options= cannot be written as JSON ({error})") from error
     state = {key: value.detach().contiguous() for key, value in model.state_dict().items()}
+    folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / WEIGHTS, safetensors.save(state))
-    replace_file(folder / FILE, json.dumps(record, indent=2).encode())
+    replace_file(folder / FILE, text.encode())
 
 
 def load(folder: str | Path, *, num_classes: int | None = None, drop_path: float = 0.0) -> Any:
@@ -111,6 +119,8 @@ def record_of(model: nn.Module) -> dict[str, Any]:
         raise UsageError(f"this {type(model).__name__} was not changed by stepify or deepen")
     if not isinstance(record.get("join", "plain"), str):
         raise UsageError("a model whose join is a module or function cannot be saved; its state_dict can")
+    if record["library"] == "timm":
+        record["made"] |= head_options(model)
     return record
 
 
@@ -167,7 +177,6 @@ def _load_timm(folder: Path, num_classes: int | None, drop_path: float) -> nn.Mo
     model.load_state_dict(state)
     if num_classes is not None and num_classes != model.num_classes:
         model.reset_classifier(num_classes)
-        record_of(model)["made"]["num_classes"] = num_classes
     return model.eval()
 
 

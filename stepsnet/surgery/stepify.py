@@ -17,7 +17,7 @@ from stepsnet.macro.joins import Join, resolve_join
 from stepsnet.models import Model
 from stepsnet.models.design import STEPPED_STAGES, PlanLike, check_width, format_plans, resolve_plans
 from stepsnet.surgery.budget import equal_cost
-from stepsnet.surgery.hosts import Host, MakeBlock, Measured, first_line
+from stepsnet.surgery.hosts import Host, MakeBlock, Measured, first_line, rename
 from stepsnet.surgery.report import ATTRIBUTE, SurgeryReport
 from stepsnet.surgery.saving import remember
 from stepsnet.surgery.waiting import JoinPart, make_waiting
@@ -187,19 +187,22 @@ def exchanged(host: Host, new: Sequence[Sequence[nn.Module]]) -> Iterator[list[b
     At the end the old ones return, unless something was put on the list that is yielded.
     """
     keep: list[bool] = []
+    names = host.names()
     old = host.exchange(new)
     try:
         yield keep
     finally:
         if not keep:
             host.exchange(old)
+            rename(host.model, names)
 
 
 def like(block: nn.Module, old: nn.Module) -> nn.Module:
     """A new block on the device, in the number format and in the mode of an old one."""
     reference = next((p for p in old.parameters() if p.is_floating_point()), None)
-    if reference is not None and next(block.parameters(), reference).device.type != "meta":
-        block = block.to(reference.device, reference.dtype)
+    if reference is not None:
+        on_meta = next(block.parameters(), reference).is_meta
+        block = block.to("meta" if on_meta else reference.device, reference.dtype)
     return block.train(old.training)
 
 

@@ -104,13 +104,7 @@ class TimmHost(DonorHost):
             )
 
     def record(self) -> dict[str, Any]:
-        model: Any = self.model
-        made = {
-            key: getattr(model, key)
-            for key in ("num_classes", "in_chans", "global_pool")
-            if isinstance(getattr(model, key, None), (int, str))
-        }
-        made |= {**self.options, **self._sizes(None, 0, self.own_depths)}
+        made = {**self.options, **self._sizes(None, 0, self.own_depths), **head_options(self.model)}
         return {**super().record(), "name": self.name, "made": made, "options": self.options}
 
     def settle(self, depths: Sequence[int]) -> None:
@@ -233,7 +227,7 @@ class TimmHost(DonorHost):
 
     def _probe(self, stage: int) -> nn.Module:
         with torch.device("meta"):
-            return self.make_donor(None, stage)
+            return self.make_donor(None, stage).to(_dtype(self.model))
 
     def donor_blocks(self, donor: nn.Module, stage: Stage) -> list[nn.Module]:
         """The blocks of a donor that stand where those of a stage are."""
@@ -265,10 +259,20 @@ def _recovered(model: nn.Module, parameters: Mapping[str, Any]) -> dict[str, Any
     size = getattr(getattr(model, "patch_embed", None), "img_size", None)
     if size is not None and "img_size" in parameters:
         options["img_size"] = tuple(size)
+    for name in ("in_chans", "dynamic_img_size"):
+        if name in parameters and hasattr(model, name):
+            options[name] = getattr(model, name)
     rates = [float(module.drop_prob) for module in _drop_paths(model)]
     if rates and max(rates) > 0:
         options["drop_path_rate"] = max(rates)
     return options
+
+
+def head_options(model: nn.Module) -> dict[str, Any]:
+    """Classes and pooling of the head, which `reset_classifier` changes. Pooling is a name or a module that has it."""
+    pool = getattr(model, "global_pool", getattr(getattr(model, "head", None), "global_pool", None))
+    found = {"num_classes": getattr(model, "num_classes", None), "global_pool": getattr(pool, "pool_type", pool)}
+    return {key: value for key, value in found.items() if isinstance(value, (int, str))}
 
 
 def _drop_paths(module: nn.Module) -> list[Any]:
@@ -278,7 +282,11 @@ def _drop_paths(module: nn.Module) -> list[Any]:
 def _example(model: nn.Module, cfg: Mapping[str, Any]) -> torch.Tensor:
     channels, *sides = cfg.get("input_size", (3, 224, 224))
     size = getattr(getattr(model, "patch_embed", None), "img_size", None)
-    return torch.zeros(1, getattr(model, "in_chans", channels), *(size or sides))
+    return torch.zeros(1, getattr(model, "in_chans", channels), *(size or sides), dtype=_dtype(model))
+
+
+def _dtype(model: nn.Module) -> torch.dtype:
+    return next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
 
 
 def _heads(block: nn.Module) -> int | None:

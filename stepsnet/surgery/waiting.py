@@ -104,7 +104,7 @@ def waiting_class(base: Any) -> Any:
         if rest == 0:  # the last step
             out = base.forward(self, state, *args, **kwargs)
         else:
-            y, waiting = state.split((width, rest), dim)
+            y, waiting = state.narrow(dim, 0, width), state.narrow(dim, width, rest)  # y may be changed in place
             out = _with_waiting(base.forward(self, y, *args, **kwargs), waiting, dim, state)
         if hasattr(self, AFTER):
             for join in self.stepsnet_after:

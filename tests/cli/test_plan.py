@@ -51,7 +51,7 @@ def test_plans_of_other_libraries_are_those_that_stepify_takes(
         (["nothing_like_it"], "there is no model 'nothing_like_it'"),
         (["test_deit", "--macs", "many"], "macs=many is not a size"),
         (["test_deit", "--latency", "fast"], "latency=fast is not a latency"),
-        (["test_deit", "--blocks", "999"], "no plan of 999 blocks for test_deit within the budget"),
+        (["test_deit", "--blocks", "999"], "no plan of 999 blocks for test_deit near the budget"),
         (["test_deit", "--steps", "40"], "steps is a number from 1 to 7, not 40"),
         (["timm:no_such_model"], "timm has no model 'no_such_model'"),
     ],

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from stepsnet.blocks.attention import Attention
 from stepsnet.errors import UsageError
 from stepsnet.models import create_model
+from stepsnet.models.model import freeze
 from tests.models.tiny import vision
 
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [
@@ -150,3 +151,15 @@ def test_a_module_that_cannot_reset_its_parameters_is_named() -> None:
 def test_an_image_too_large_to_count_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="the largest side is 65,536 pixels"):
         create_model(name, img_size=1_000_000, device="meta")
+
+
+def test_two_sources_of_weights_are_refused() -> None:
+    with pytest.raises(UsageError, match="give one of them"):
+        create_model("steps_resnet_mini", pretrained=True, checkpoint_path="weights.safetensors")
+
+
+def test_a_model_with_a_tied_head_cannot_be_frozen_whole() -> None:
+    model = create_model("test_transformer")
+    with pytest.raises(UsageError, match="freeze=body would freeze every weight of Transformer"):
+        freeze(model, "body")
+    assert all(parameter.requires_grad for parameter in model.parameters())

@@ -102,7 +102,7 @@ def test_checkpointing_works_in_a_backbone() -> None:
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("indices", [[4], [1, 0], [0, 0], 5, [-5]], ids=str)
+@pytest.mark.parametrize("indices", [[4], [1, 0], [0, 0], 5, [-5], [], 0, -1], ids=str)
 def test_invalid_out_indices_are_refused(indices: int | list[int]) -> None:
     with pytest.raises(UsageError, match=r"must be growing indices from 0 to 3, the feature maps of Swin"):
         create_model("test_swin", features_only=True, out_indices=indices)

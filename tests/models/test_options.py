@@ -12,6 +12,7 @@ from torch import nn
 from stepsnet.macro import StepPlan
 from stepsnet.models import ModelOptions, create_model, get_variant, list_models
 from stepsnet.models.design import PlanLike
+from stepsnet.models.model import freeze
 from tests.models.tiny import TINY, VISION, example, shake, vision
 
 every_vision_model = pytest.mark.parametrize("name", VISION)
@@ -173,3 +174,16 @@ def test_a_given_join_moves_to_the_device_of_the_model() -> None:
 
 def test_a_plan_may_have_no_blocks() -> None:
     assert create_model("test_deit", plan="32x0").eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
+
+
+def test_frozen_positions_stay_frozen_at_another_image_size() -> None:
+    model = vision("test_deit")
+    freeze(model, "stem")
+    model.set_input_size(64)
+    assert not model.get_parameter("pos_embed").requires_grad
+
+
+def test_the_configuration_has_the_classes_of_the_new_head() -> None:
+    model = create_model("test_deit", num_classes=10)
+    model.reset_classifier(3)
+    assert model.default_cfg["num_classes"] == 3

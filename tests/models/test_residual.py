@@ -164,3 +164,17 @@ def test_an_unknown_design_is_refused_with_the_nearest() -> None:
         UsageError, match=r"no residual design 'layer_scale'; nearest: layerscale.*; known are " + ", ".join(RESIDUALS)
     ):
         create_model("test_deit", residual="layer_scale")
+
+
+def test_x0_injection_is_initialised_again() -> None:
+    model = create_model("test_deit", residual="x0_injection", device="meta").to_empty(device="cpu")
+    model.reset_parameters()
+    keeps = [value for name, value in model.named_parameters() if ".keep." in name]
+    assert keeps
+    assert all(value == 1 for value in keeps)
+
+
+def test_a_backbone_with_x0_injection_ends_at_its_last_map() -> None:
+    backbone = create_model("test_deit", residual="x0_injection", features_only=True, out_indices=(1,))
+    (found,) = backbone(torch.zeros(1, 3, 32, 32))
+    assert torch.isfinite(found).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 
@@ -193,7 +194,17 @@ def test_latency_is_measured_once_and_cached(tmp_path: Path, monkeypatch: pytest
     assert found.chosen.seconds > 0
     assert sum(row.measured is not None for row in found.rows) == 3
     monkeypatch.setattr(latency, "interleaved", lambda *_: pytest.fail("measured again"))
-    assert latency.block_seconds(subject, 2)["plain"] > 0
+    assert latency.block_seconds(count(subject), subject, 2)["plain"] > 0
+
+
+def test_the_cache_tells_models_of_one_name_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "cache_path", lambda: tmp_path / "latency.json")
+    monkeypatch.setattr(latency, "interleaved", lambda calls, _tick: [1e-3] * len(calls))
+    subject = ZooSubject("test_deit")
+    found = count(subject)
+    for other in (found, found, replace(found, fixed=2 * found.fixed)):
+        latency.block_seconds(other, subject, 1)
+    assert len(json.loads((tmp_path / "latency.json").read_text())) == 2
 
 
 def test_a_latency_budget_is_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

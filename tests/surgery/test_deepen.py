@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from stepsnet import UsageError, deepen, freeze_old, surgery_report, undeepen
 from stepsnet.surgery.identity import make_identity
 from tests.surgery import tiny
-from tests.surgery.test_stepify import Block, Own
+from tests.surgery.test_stepify import EXAMPLE, Block, NamedOwn, Own
 from tests.train.synthetic import in_processes
 
 
@@ -158,11 +158,47 @@ def test_a_deepened_vit_keeps_its_features_by_block() -> None:
     )
 
 
-def test_a_model_of_our_own_is_deepened_by_a_function_that_makes_blocks() -> None:
-    class Linear(Block):
-        def forward(self, x: Tensor) -> Tensor:
-            return x + self.fc(self.norm(x))
+class Linear(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.fc(self.norm(x))
 
+
+def test_blocks_have_their_own_names_again_after_undeepen() -> None:
+    model = NamedOwn()
+    keys = list(model.state_dict())
+    deepen(model, "16x1", make_block=lambda width, index: Linear(width), example=EXAMPLE)
+    assert surgery_report(model).moved["body.layer_0"] == "body.1"
+    assert list(undeepen(model).state_dict()) == keys
+
+
+class Masked(Own):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).index_fill(-1, torch.tensor([0]), -torch.inf)
+
+
+class Signs(Own):
+    def forward(self, x: Tensor) -> Any:
+        y = super().forward(x)
+        return y, y > 0
+
+
+@pytest.mark.parametrize("kind", [Masked, Signs])
+def test_outputs_that_cannot_be_subtracted_are_compared(kind: type[Own]) -> None:
+    model = deepen(kind(), "16x1", make_block=lambda width, index: Linear(width), example=EXAMPLE)
+    assert surgery_report(model).difference == 0
+
+
+def test_gradients_are_reported_where_they_are_switched_off() -> None:
+    with torch.no_grad():
+        assert surgery_report(deepen(tiny.vit(), "32x1")).with_gradient
+
+
+def test_a_vit_in_bfloat16_is_deepened() -> None:
+    model = deepen(tiny.vit().bfloat16(), "32x1")
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+
+
+def test_a_model_of_our_own_is_deepened_by_a_function_that_makes_blocks() -> None:
     model = Own().eval()
     x = torch.randn(3, 5)
     before = model(x)
@@ -180,6 +216,7 @@ def test_a_model_of_our_own_is_deepened_by_a_function_that_makes_blocks() -> Non
         ("32x2", {"at": [0, 1, 2]}, "3 positions for 2 new blocks"),
         ("", {}, "'' adds no block"),
         ("32x1000000000", {}, "the most are 1,048,576 channels and 100,000 blocks"),
+        ("32x2", {"at": 2}, "at=2 is not known"),
         ("32x2", {"at": "every:9"}, "'every:N' with N from 1 to 4"),
         ("32x2", {"at": [9]}, "positions are numbers of old blocks, from 0 to 4"),
         ("96x2", {}, "new blocks of width 96 do not fit into a state of 64 channels"),

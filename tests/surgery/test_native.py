@@ -10,7 +10,9 @@ import torch
 from stepsnet import UsageError, create_model, deepen, load_model, save_model, stepify, surgery_report, undeepen
 from stepsnet.cli.main import main
 from stepsnet.data.text.vocabulary import ByteVocabulary
+from stepsnet.models.deit import DeiT
 from stepsnet.models.language import Transformer
+from stepsnet.surgery import save
 from stepsnet.tasks.generation import Sampling, generate
 
 
@@ -59,6 +61,36 @@ def test_a_width_that_no_step_has_is_refused() -> None:
 def test_models_of_several_stages_are_refused() -> None:
     with pytest.raises(UsageError, match="DeiT and language models"):
         deepen(create_model("test_steps_swin"), "12x1")
+
+
+@pytest.mark.parametrize("residual", ["layernorm_scaling", "x0_injection"])
+def test_residuals_that_depend_on_the_position_of_a_block_are_refused(residual: str) -> None:
+    with pytest.raises(UsageError, match="whose residual is layernorm_scaling or x0_injection"):
+        deepen(create_model("test_deit", residual=residual), "32x1")
+
+
+def test_a_step_without_blocks_is_refused() -> None:
+    with pytest.raises(UsageError, match="whose steps all have blocks, not the plan '16x4, 32x0'"):
+        deepen(create_model("test_deit", plan="16x4, 32x0"), "16x1")
+
+
+def test_a_model_that_create_model_did_not_make_is_refused() -> None:
+    with pytest.raises(UsageError, match="create_model, which did not make this DeiT"):
+        deepen(DeiT(embed_dim=32, depth=2, img_size=32, patch_size=8), "32x1")
+
+
+def test_the_list_of_features_follows_the_blocks() -> None:
+    model = create_model("test_steps_deit")
+    assert isinstance(model, DeiT)
+    before = list(model.feature_info)
+    names = {module: name for name, module in deepen(model, "16x2").named_modules()}
+    assert model.feature_info.module_name() == [names[block] for block in model.blocks_in_order()]
+    assert undeepen(model).feature_info == before
+
+
+def test_surgery_save_names_the_function_that_saves_own_models(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"save it with stepsnet\.save_model"):
+        save(deepen(create_model("test_deit"), "32x1"), tmp_path)
 
 
 def test_stepify_says_that_own_models_take_a_plan() -> None:

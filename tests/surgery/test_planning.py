@@ -11,6 +11,7 @@ import timm
 from torch import nn
 
 import stepsnet
+from stepsnet.errors import UsageError
 from stepsnet.planner.search import StageCosts
 from stepsnet.planner.subject import Counted, count, with_all_multiples
 from stepsnet.surgery.planning import HostSubject
@@ -69,3 +70,8 @@ def test_costs_that_are_no_quadratic_are_left_alone() -> None:
     costs = {width: np.array([float(width**3), 1.0, 0.0]) for width in (8, 32, 64, 128)}
     counted = Counted((StageCosts(128, 1, costs),), np.zeros(3))
     assert with_all_multiples(counted, HostSubject(small_vit(), "vit", {})).stages[0].costs == costs
+
+
+def test_a_model_of_this_package_is_planned_by_its_name() -> None:
+    with pytest.raises(UsageError, match="plan its name"):
+        stepsnet.plan(stepsnet.create_model("test_deit"))

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 import transformers
+from torch import nn
 
 from stepsnet import UsageError, deepen, stepify, surgery_report, undeepen
 from stepsnet.surgery import load, save, support
@@ -133,6 +135,36 @@ def test_the_attention_implementation_can_be_changed_in_all_blocks() -> None:
     assert {layer.self_attn.config._attn_implementation for layer in model.model.layers} == {"eager"}
     torch.testing.assert_close(outputs(model), expected)
     assert len(model(tiny.tokens(), output_attentions=True).attentions) == len(model.model.layers)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "convnext_atto"])
+def test_timms_pooling_comes_back(name: str, tmp_path: Path) -> None:
+    plain = timm.create_model(name, num_classes=4, global_pool="max", **support.TIMM[name])
+    model = changed(plain, "stepify", options=support.TIMM[name])
+    save(model, tmp_path)
+    check_same(load(tmp_path), model, outputs)
+
+
+def test_a_vit_of_any_image_size_comes_back(tmp_path: Path) -> None:
+    options = {"patch_size": 8}
+    model = stepify(tiny.vit(dynamic_img_size=True), tiny.VIT_PLAN, options=options).eval()
+    save(model, tmp_path)
+    check_same(load(tmp_path), model, lambda network: network(torch.ones(1, 3, 48, 48)))
+
+
+def test_a_new_head_of_a_timm_model_comes_back(tmp_path: Path) -> None:
+    model = changed(tiny.vit(), "stepify", options={"patch_size": 8})
+    model.reset_classifier(7)
+    save(model, tmp_path)
+    check_same(load(tmp_path), model, outputs)
+
+
+def test_an_option_that_json_cannot_hold_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    options = {"act_layer": nn.ReLU}
+    model = stepify(tiny.vit(**options), tiny.VIT_PLAN, options=options)
+    with pytest.raises(UsageError, match="a value of options= cannot be written as JSON"):
+        save(model, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_state_dicts_of_timm_fit_a_model_stepified_again() -> None:

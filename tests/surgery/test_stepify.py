@@ -6,10 +6,12 @@ from __future__ import annotations
 import copy
 import io
 import json
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 import torch.fx
 from torch import Tensor, nn
@@ -45,6 +47,25 @@ class Own(nn.Module):
         for block in self.body:
             x = block(x)
         return self.head(x)
+
+
+class NamedOwn(Own):
+    """Own, with names for its blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body: Any = nn.Sequential(OrderedDict((f"layer_{i}", block) for i, block in enumerate(self.body)))
+
+
+class WithUnused(Own):
+    """Own, with blocks that are not in use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.ModuleList(Block(32) for _ in range(4))
+
+
+EXAMPLE = torch.zeros(1, 5)
 
 
 def stepped_vit(plan: Any = tiny.VIT_PLAN, **how: Any) -> Any:
@@ -143,6 +164,40 @@ def test_blocks_are_captured_by_fx_and_torchscript(
     x = torch.randn(shape)
     for one in (x, x.transpose(1, -1).contiguous().transpose(1, -1)):  # another layout in memory
         torch.testing.assert_close(capture(blocks)(one), blocks(one))
+
+
+class InPlace(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.relu_())
+
+
+class NotInPlace(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.relu())
+
+
+def gradients_with(block: type[Block]) -> list[Tensor]:
+    torch.manual_seed(0)
+    model = stepify(Own(), "16x2, 32x2", make_block=lambda width, index: block(width), example=EXAMPLE)
+    return list(torch.autograd.grad(model(torch.randn(3, 5)).square().sum(), list(model.parameters())))
+
+
+def test_blocks_that_change_their_input_in_place_train() -> None:
+    for one, other in zip(gradients_with(InPlace), gradients_with(NotInPlace), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("plan", [tiny.VIT_PLAN, 3])
+def test_a_vit_in_bfloat16_stays_in_bfloat16(plan: Any) -> None:
+    model = stepify(tiny.vit(depth=12).bfloat16(), plan)
+    assert model(torch.zeros(1, 3, 32, 32, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["vit_small_patch16_224", "resnet18"])
+def test_models_for_grey_images_are_stepified(name: str) -> None:
+    model = timm.create_model(name, num_classes=4, in_chans=1, **TIMM[name]).eval()
+    stepify(model, two_steps(find_host(model, options=TIMM[name])), options=TIMM[name])
+    assert model(torch.zeros(1, 1, 32, 32)).isfinite().all()
 
 
 def test_every_parameter_of_a_stepped_model_gets_a_gradient() -> None:
@@ -345,6 +400,14 @@ def test_a_plan_that_does_not_run_leaves_the_model_as_it_was() -> None:
     assert len(model.body) == 4
 
 
+def test_a_plan_that_does_not_run_leaves_names_as_they_were() -> None:
+    model = NamedOwn()
+    keys = list(model.state_dict())
+    with pytest.raises(UsageError, match="does not run"):
+        stepify(model, "16x2, 32x3", make_block=lambda width, index: Block(8), example=EXAMPLE)
+    assert list(model.state_dict()) == keys
+
+
 @pytest.mark.parametrize(
     ("make", "plan", "how", "message"),
     [
@@ -371,6 +434,12 @@ def test_a_plan_that_does_not_run_leaves_the_model_as_it_was() -> None:
         (tiny.llama, 5, {}, "5 steps, each √2 narrower than the next, do not fit into width 64"),
         (tiny.llama, "32x1, 64x1; 64x1", {}, "the network has 1 stage, the plan 2"),
         (tiny.llama, "64x2", {"blocks": "model.nothing"}, "LlamaForCausalLM has no module of that name"),
+        (
+            WithUnused,
+            2,
+            {"make_block": Block, "example": EXAMPLE, "blocks": "unused"},
+            "the example does not reach the block 'unused.0'",
+        ),
         (Own, 2, {}, "neither a model of timm.create_model nor of transformers; give make_block="),
         (
             lambda: nn.Sequential(nn.Linear(2, 2)),
