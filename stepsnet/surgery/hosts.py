@@ -1,7 +1,7 @@
 """What stepify and deepen need to know of a model: where its residual blocks are, and how to make one at another width.
 
 `Host` is the protocol. One adapter per library derives from it (timm.py, transformers.py). For a model of your own give
-`make_block=` to stepify or deepen, or derive from `Host` and pass an instance in place of the model's own adapter.
+`make_block=` to stepify or deepen.
 """
 
 from __future__ import annotations

@@ -403,10 +403,10 @@ def _interrupted_folder(config: TrainConfig) -> Path | None:
     if config.out:
         return Path(config.out) if runs.is_run(Path(config.out)) else None
     newest = sorted(runs.find_runs(Path("runs")), key=lambda run: (run / runs.CONFIG).stat().st_mtime, reverse=True)
-    return next((run for run in newest if not runs.is_finished(run) and _is_of(config, run)), None)
+    return next((run for run in newest if not runs.is_finished(run) and _was_started_as(config, run)), None)
 
 
-def _is_of(config: TrainConfig, run: Path) -> bool:
+def _was_started_as(config: TrainConfig, run: Path) -> bool:
     try:
         return dataclasses.replace(read_config(run), out="") == config
     except UsageError:  # a run of another version

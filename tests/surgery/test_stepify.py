@@ -184,7 +184,7 @@ def gradients_with(block: type[Block]) -> list[Tensor]:
 
 def test_blocks_that_change_their_input_in_place_train() -> None:
     for one, other in zip(gradients_with(InPlace), gradients_with(NotInPlace), strict=True):
-        assert torch.equal(one, other)
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)  # the layouts differ
 
 
 @pytest.mark.parametrize("plan", [tiny.VIT_PLAN, 3])

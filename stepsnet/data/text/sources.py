@@ -161,7 +161,7 @@ def find_sources(
 ) -> list[Source]:
     """Sources from files, folders, saved data sets and hub names. Their names decide train, valid or test.
 
-    Files in `out`, which the preparation itself writes, are none.
+    Files in `out`, which the preparation writes itself, are left out.
     """
     found: list[Source] = []
     for part, words in ((None, names), ("valid", valid), ("test", test)):

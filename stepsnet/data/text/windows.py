@@ -189,7 +189,7 @@ def _files(root: str, config: DataConfig) -> list[Path]:
     try:
         relative = sorted(file.relative_to(path) for file in path.glob(config.pattern) if file.is_file())
     except (ValueError, NotImplementedError) as error:
-        raise UsageError(f"data.pattern={config.pattern} is no pattern such as **/*.md ({error}).") from error
+        raise UsageError(f"data.pattern={config.pattern} is not a pattern such as **/*.md ({error}).") from error
     return [path / name for name in relative if not any(part.startswith(".") for part in name.parts)]
 
 
