@@ -2,12 +2,14 @@
 
     python -m stepsnet.research.bench.performance run FOLDER [--only 'timm_*'] [--prefix "nice -n -5"]
     python -m stepsnet.research.bench.performance write FOLDER
+    python -m stepsnet.research.bench.performance goals FOLDER
     python -m stepsnet.research.bench.performance list
 
 `run` makes one folder per command (result.json, figures and a page) and skips finished ones, so it can be stopped and
 continued. `write` needs a source checkout: it fills the pages between the marks `<!-- bench: NAME … -->` and
 `<!-- end -->` with tables, commands and machine, and copies the figures. `<!-- goals: AVX2 -->` is filled only from
-results of a machine with these instructions, so each instruction set keeps its own table of goals.
+results of a machine with these instructions, so each instruction set keeps its own table of goals. `goals` fills only
+these: the other tables keep the machine that they name.
 """
 
 from __future__ import annotations
@@ -183,8 +185,8 @@ def _keep(folder: Path, command: str, printed: str) -> None:
     write_json(folder / "result.json", document)
 
 
-def write(folder: Path) -> int:
-    """Fill the pages from the results in `folder`; a mark without results says so."""
+def write(folder: Path, *, goals_only: bool = False) -> int:
+    """Fill the pages, or only their goals, from the results in `folder`; a mark without results says so."""
     results = sorted(folder.glob("*/result.json"))
     documents = {path.parent.name: read_json(path) for path in results}
     if not documents:
@@ -198,8 +200,11 @@ def write(folder: Path) -> int:
         text = page.read_text(encoding="utf-8")
         text = _fill(text, f"goals: ({'|'.join(map(re.escape, by_set))})",
                      lambda found: goals_table(by_set[found]).markdown())
-        text = _fill(text, "bench: ([^>]*?)", lambda names: _block(names.split(), documents))
+        if not goals_only:
+            text = _fill(text, "bench: ([^>]*?)", lambda names: _block(names.split(), documents))
         page.write_text(text, encoding="utf-8")
+    if goals_only:
+        return 0
     FIGURES.mkdir(exist_ok=True)
     for name, (source, figure) in SHOWN.items():
         if (folder / source / figure).is_file():
@@ -249,7 +254,7 @@ def _measured_on(documents: Sequence[dict[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "write", "list"))
+    parser.add_argument("what", choices=("run", "write", "goals", "list"))
     parser.add_argument("folder", type=Path, nargs="?", default=Path("performance"))
     parser.add_argument("--only", default="*", metavar="PATTERN", help="names of commands to run")
     parser.add_argument("--prefix", default="", metavar="CMD", help="put before every command")
@@ -258,7 +263,9 @@ def main() -> int:
         print("\n".join(f"{name:<32} {command}" for name, command in (COMMANDS | PRINTS).items()))
         return 0
     folder = args.folder.resolve()
-    return write(folder) if args.what == "write" else run(folder, args.only, shlex.split(args.prefix))
+    if args.what == "run":
+        return run(folder, args.only, shlex.split(args.prefix))
+    return write(folder, goals_only=args.what == "goals")
 
 
 if __name__ == "__main__":

@@ -128,6 +128,20 @@ def test_each_instruction_set_fills_its_own_goals_and_leaves_the_others(
     assert "as before" not in avx2 + avx512 + bf16
 
 
+def test_goals_alone_leave_the_tables_and_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    table = "<!-- bench: timm_deit -->\nof another machine\n<!-- end -->\n"
+    page.write_text(f"<!-- goals: AVX512 -->\nold\n<!-- end -->\n{table}")
+    monkeypatch.setattr(performance, "PAGES", [page])
+    monkeypatch.setattr(performance, "FIGURES", tmp_path / "figures")
+    (tmp_path / "timm_deit").mkdir()
+    (tmp_path / "timm_deit" / "result.json").write_text(json.dumps(speed_document(1.25)))
+    assert performance.write(tmp_path, goals_only=True) == 0
+    assert "| DeiT against timm | ≥ 0.97 | 1.15 | 1.25 | yes |" in page.read_text()
+    assert page.read_text().endswith(table)
+    assert not (tmp_path / "figures").exists()
+
+
 def test_the_page_is_filled_and_can_be_filled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- bench: timm_deit timm_swin -->\nold\n<!-- end -->\nafter\n")
