@@ -1,12 +1,15 @@
 """StepsNet: a residual network of one width becomes several of growing width, joined along channels.
 
-The public names load on first use (PEP 562), so that `import stepsnet` and `stepsnet --help` cost nothing.
+The public names load on first use (PEP 562), so that `import stepsnet` and `stepsnet --help` cost nothing. The import
+does one thing: where a virtual machine announces AMX but hides its tiles, it keeps PyTorch from crashing.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from stepsnet.cpu import avoid_amx_crash
 
 if TYPE_CHECKING:
     from stepsnet import analysis
@@ -80,6 +83,7 @@ _HOMES = {
     "undeepen": "stepsnet.surgery",
 }
 
+avoid_amx_crash()
 
 if not TYPE_CHECKING:  # a type checker sees the imports above instead, and can tell a public name from a misspelt one
 

@@ -151,10 +151,10 @@ def command_line(args: argparse.Namespace) -> str:
 
 
 def _speed(args: argparse.Namespace) -> dict[str, Any]:
+    from stepsnet.cpu import NO_BF16, has_bf16
     from stepsnet.export import has_batch_norms
     from stepsnet.models import VisionModel
     from stepsnet.research.bench import SpeedSettings, run_speed
-    from stepsnet.train.distributed import NO_BF16, has_bf16
 
     models = {word: find_model(word) for word in dict.fromkeys(args.models)}
     for name, model in models.items():

@@ -229,7 +229,7 @@ class Progress:
         self._bar = Bar(PREPARING, None, "")
 
     def on_start(self, trainer: Trainer) -> None:
-        from stepsnet.train.distributed import NO_BF16
+        from stepsnet.cpu import NO_BF16
 
         self.close()
         self._unit, self._rate = trainer.task.unit, 0.0

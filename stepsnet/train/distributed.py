@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, TypeVar
 
@@ -24,6 +23,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from stepsnet.cpu import has_bf16
 from stepsnet.errors import UsageError
 
 Parallel = Literal["none", "ddp", "fsdp"]
@@ -98,30 +98,6 @@ class Processes:
             for name, tensor in model_tensors(model).items():
                 if name not in parameters:
                     dist.broadcast(tensor, src=0)
-
-
-def cpu_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
-    """/proc/cpuinfo of the first processor; empty on other systems."""
-    facts: dict[str, str] = {}
-    for line in cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else ():
-        key, _, value = line.partition(":")
-        facts.setdefault(key.strip(), value.strip())
-    return facts
-
-
-def bf16_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
-    """The bf16 instruction sets that this CPU has."""
-    facts = cpu_facts(cpuinfo)
-    flags = (facts.get("flags") or facts.get("Features", "")).split()  # x86, ARM
-    return [flag for flag in ("avx512_bf16", "amx_bf16", "bf16") if flag in flags]
-
-
-def has_bf16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether this CPU has bf16 instructions; true where the system does not tell."""
-    return not cpuinfo.is_file() or bool(bf16_instructions(cpuinfo))
-
-
-NO_BF16 = "This CPU has no bf16 instructions (avx512_bf16, amx_bf16): computing in fp32."
 
 
 def launched() -> bool:

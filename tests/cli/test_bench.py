@@ -217,7 +217,7 @@ def test_threads_apply_only_during_the_measurement(capsys: pytest.CaptureFixture
 def test_bf16_on_a_cpu_without_its_instructions_becomes_fp32(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepsnet.train.distributed.has_bf16", lambda: False)
+    monkeypatch.setattr("stepsnet.cpu.has_bf16", lambda: False)
     assert main(["bench", "speed", "test_deit", "--dtype", "fp32", "bf16", "--json", *QUICK]) == 0
     said = capsys.readouterr()
     assert "This CPU has no bf16 instructions (avx512_bf16, amx_bf16): computing in fp32." in said.err

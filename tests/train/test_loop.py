@@ -14,7 +14,6 @@ from stepsnet.errors import RunFailed
 from stepsnet.models import load_model
 from stepsnet.runs.folder import EVALUATIONS, METRICS, read_lines
 from stepsnet.train.callbacks import Callback
-from stepsnet.train.distributed import bf16_instructions, has_bf16
 from stepsnet.train.trainer import Trainer, resume, train
 from tests.train.synthetic import (
     At,
@@ -76,21 +75,6 @@ def test_a_cpu_without_bf16_instructions_trains_in_fp32(tmp_path: Path, monkeypa
     for precision in ("fp32", "bf16"):
         train(small_config(tmp_path / precision, "iters=3", f"precision={precision}"), task=NoisyTask())
     assert losses(tmp_path / "bf16") == losses(tmp_path / "fp32")
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("flags : fpu avx2", []),
-        ("flags : avx512f avx512_bf16 amx_bf16", ["avx512_bf16", "amx_bf16"]),
-        ("Features : asimd bf16 i8mm", ["bf16"]),
-    ],
-)
-def test_bf16_instructions_are_read_from_cpuinfo(line: str, found: list[str], tmp_path: Path) -> None:
-    (tmp_path / "cpuinfo").write_text(f"processor : 0\n{line}\n")
-    assert bf16_instructions(tmp_path / "cpuinfo") == found
-    assert has_bf16(tmp_path / "cpuinfo") == bool(found)
-    assert has_bf16(tmp_path / "no such file")
 
 
 def test_stochastic_depth_changes_the_losses_and_depends_on_the_seed(tmp_path: Path) -> None:

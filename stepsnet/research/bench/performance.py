@@ -27,12 +27,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stepsnet.cpu import has_bf16
 from stepsnet.files import read_json, write_json
 from stepsnet.report.bench import machine_line, tables_of
 from stepsnet.report.table import Table
 from stepsnet.research.bench.checks import BUILD_SECONDS
 from stepsnet.research.bench.timing import describe_machine
-from stepsnet.train.distributed import has_bf16
 
 ROOT = Path(__file__).parents[3]
 FIGURES = ROOT / "docs" / "results" / "performance"

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stepsnet.cpu import bf16_instructions, cpu_facts
 from stepsnet.errors import UsageError
 from stepsnet.models import Model, VisionModel
-from stepsnet.train.distributed import bf16_instructions, cpu_facts
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 MODES = ("inference", "training")
