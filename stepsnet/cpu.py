@@ -18,9 +18,9 @@ def cpu_facts(cpuinfo: Path = CPUINFO) -> dict[str, str]:
         with cpuinfo.open(encoding="utf-8") as lines:
             for line in lines:
                 key, colon, value = line.partition(":")
-                if not colon:
+                if not colon:  # an empty line ends a processor
                     break
-                facts[key.strip()] = value.strip()
+                facts.setdefault(key.strip(), value.strip())
     return facts
 
 
