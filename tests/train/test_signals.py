@@ -159,7 +159,7 @@ def kill_myself() -> None:
 
 
 def break_down() -> None:
-    print(f"broke down at {time.monotonic()}", flush=True)
+    say(f"broke down at {time.monotonic()}")
     raise ArithmeticError("a bug on one process")
 
 
@@ -217,6 +217,12 @@ def gloo_threads() -> int:
     return sum("gloo" in name.read_text() for name in Path("/proc/self/task").glob("*/comm"))
 
 
+def say(line: str) -> None:
+    """Print a line in one write; print() makes several, which mix with those of the other process in one pipe."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def torchrun(out: Path, end: str, restarts: int) -> subprocess.CompletedProcess[str]:
     words = ["--nproc-per-node=2", f"--max-restarts={restarts}", f"--master-port={free_port()}"]
     return subprocess.run(
@@ -231,7 +237,7 @@ def torchrun(out: Path, end: str, restarts: int) -> subprocess.CompletedProcess[
 
 if __name__ == "__main__":  # what torchrun starts
     torch.set_num_threads(1)
-    atexit.register(lambda: print("threads of gloo at exit:", gloo_threads()))
+    atexit.register(lambda: say(f"threads of gloo at exit: {gloo_threads()}"))
     task = DyingTask(kill_myself if sys.argv[2] == "kill" else break_down)
     result = train(small_config(Path(sys.argv[1]), "parallel=ddp", "checkpoint.every=2"), task=task)
-    print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], "rank", os.environ["RANK"], "step", result.step)
+    say(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']} rank {os.environ['RANK']} step {result.step}")
