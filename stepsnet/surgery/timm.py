@@ -218,7 +218,8 @@ class TimmHost(DonorHost):
                 for i, (width, where) in enumerate(zip(found, self.stages, strict=True)):
                     if several or i == stage:
                         self.factors[i] *= width / where.width
-                members = [self.donor_blocks(donor := self._probe(stage), where) for where in self.stages]
+                donor = self._probe(stage)
+                members = [self.donor_blocks(donor, where) for where in self.stages]
             for i, blocks in enumerate(members):
                 if several or i == stage:
                     self._compare(self.blocks(i), blocks)
