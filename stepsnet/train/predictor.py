@@ -15,9 +15,11 @@ from stepsnet.data.dense.coco import Objects, ObjectSplit, encode_mask
 from stepsnet.data.dense.masks import MaskedImages, MaskSplit
 from stepsnet.data.dense.objects import choose_view, to_input
 from stepsnet.data.images.datasets import FileSource, FullTransform
+from stepsnet.data.images.readers import black_border
 from stepsnet.errors import UsageError
 from stepsnet.files import read_json
 from stepsnet.models import load_model, load_weights
+from stepsnet.optional import require
 from stepsnet.runs.folder import CLASSES, WEIGHTS, WEIGHTS_EMA
 from stepsnet.tasks.base import DenseTask
 from stepsnet.tasks.classification import Classification
@@ -59,6 +61,7 @@ class Predictor:
         self.kind, self.classes = config.task, tuple(facts["classes"])
         if config.task == "classification":
             mean, std = tuple(facts["mean"]), tuple(facts["std"])
+            self.data = config.data
             self.transform = FullTransform(None, config.data.img_size, config.data.crop_pct, mean, std)
             self.model = load_model(weights).eval()
             return
@@ -71,6 +74,8 @@ class Predictor:
     @torch.no_grad()
     def classify(self, image: Any, count: int = 5) -> list[tuple[str, float]]:
         """The `count` most probable classes of an RGB Pillow image with their probabilities, best first."""
+        if border := black_border(self.data, image.size):
+            image = require("PIL.ImageOps", extra="vision").expand(image, border)
         grey = len(self.transform.mean) == 1
         logits = self.model(self.transform(image.convert("L") if grey else image, 0)[None]).float()[0]
         best = logits.softmax(0).topk(min(count, len(self.classes)))

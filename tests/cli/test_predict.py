@@ -15,10 +15,12 @@ from PIL import Image
 from stepsnet.cli.main import main
 from stepsnet.cli.predict import shown_names, unique_stems
 from stepsnet.report.annotate import colour, draw_objects
-from stepsnet.train.config import customise
-from stepsnet.train.predictor import Found
+from stepsnet.train.build import task_of
+from stepsnet.train.config import customise, read_config
+from stepsnet.train.predictor import Found, Predictor
 from stepsnet.train.recipes import get_recipe
 from stepsnet.train.trainer import train
+from tests.data.test_array_sets import write_fashion
 from tests.dense_models import MASK_WORDS, NARROW, SIDE, coco_folder, mask_folder
 
 COMMON = ["workers=0", "batch_size=2", "iters=1", "model=test_swin"]
@@ -184,18 +186,26 @@ def test_a_classifier_names_images(classifier: Path, tmp_path: Path, capsys: pyt
     assert page.count("data:image/jpeg;base64,") == 8
 
 
-def test_a_classifier_predicts_what_validation_computes(classifier: Path) -> None:
-    from stepsnet.train.build import task_of
-    from stepsnet.train.config import read_config
-    from stepsnet.train.predictor import Predictor
-
-    predictor, task = Predictor(classifier / "digits"), task_of(read_config(classifier / "digits"))
-    stored = task.valid.source.read(3)  # type: ignore[attr-defined]
+def check_classified_as_in_validation(run: Path, pixels: np.ndarray[Any, Any]) -> None:
+    """The classifier gives image 3 of the validation data, `pixels`, the probabilities that validation computes."""
+    predictor, task = Predictor(run), task_of(read_config(run))
     batch = task.collate([task.valid[0, 3]])
     with torch.no_grad():
         expected = predictor.model(batch["image"])[0].softmax(0)
-    found = dict(predictor.classify(Image.fromarray(stored[..., 0]).convert("RGB"), 10))
+    found = dict(predictor.classify(Image.fromarray(pixels).convert("RGB"), 10))
     assert [found[name] for name in predictor.classes] == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_a_classifier_predicts_what_validation_computes(classifier: Path) -> None:
+    task = task_of(read_config(classifier / "digits"))
+    check_classified_as_in_validation(classifier / "digits", task.valid.source.read(3)[..., 0])  # type: ignore[attr-defined]
+
+
+def test_fashion_mnist_is_padded_as_in_training(tmp_path: Path) -> None:
+    pixels = write_fashion(tmp_path / "data", packed=False)
+    words = ["model=test_deit", "iters=1", "batch_size=4", "workers=0", "eval.every=0", f"out={tmp_path / 'run'}"]
+    train(customise(get_recipe("fashion_mnist"), [*words, f"data.root={tmp_path / 'data'}"]))
+    check_classified_as_in_validation(tmp_path / "run", pixels[3])
 
 
 @pytest.mark.parametrize(

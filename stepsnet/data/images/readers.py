@@ -160,10 +160,15 @@ def load_fashion_mnist(config: DataConfig) -> LabelledImages:
         labels = read_idx(_idx_file(root, f"{prefix}-labels-idx1-ubyte"))
         if images.ndim != 3:
             raise UsageError(f"{root}: {prefix}-images-idx3-ubyte has {images.ndim} dimensions, but must have 3.")
-        if config.img_size == 32 and images.shape[1:] == (28, 28):
-            images = np.pad(images, ((0, 0), (2, 2), (2, 2)))
+        border = black_border(config, images.shape[1:])
+        images = np.pad(images, ((0, 0), (border, border), (border, border)))
         splits.append(_source(images[..., None], labels, f"{root}, {prefix}"))
     return LabelledImages("fashion_mnist", FASHION_CLASSES, (0.2860,), (0.3530,), *splits)
+
+
+def black_border(config: DataConfig, size: tuple[int, ...]) -> int:
+    """Pixels of black on each side of an image of this size: Fashion-MNIST is padded to 32×32, not resized."""
+    return 2 if config.kind == "fashion_mnist" and config.img_size == 32 and size == (28, 28) else 0
 
 
 def load_digits(config: DataConfig) -> LabelledImages:
