@@ -151,7 +151,7 @@ def multiple_of(number: int) -> Callable[[float], int]:
 
 def image_sides(img_size: int | tuple[int, int], patch_size: int = 1) -> tuple[int, int]:
     """Height and width of the images a model is made for."""
-    sides = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)
+    sides = tuple(img_size) if isinstance(img_size, (tuple, list)) else (img_size, img_size)
     if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
         raise UsageError(f"img_size is {img_size!r}, but must be a number of pixels or two")
     height, width = sides

@@ -128,7 +128,8 @@ def check_options(variant: Variant, options: Mapping[str, Any]) -> None:
         if not isinstance(value := options.get(option, 0) or 0, (int, float)):
             raise UsageError(f"{option} is {value!r}, but must be a number")
     depths = options.get("depths")
-    if depths is not None and (isinstance(depths, (str, int)) or not all(isinstance(each, int) for each in depths)):
+    numbers = isinstance(depths, (tuple, list)) and depths and all(isinstance(each, int) for each in depths)
+    if depths is not None and not numbers:
         raise UsageError(f"depths is {depths!r}, but must be one whole number per stage")
 
 

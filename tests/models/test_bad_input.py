@@ -54,6 +54,8 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("transformer_30m", {"embed_scale": "big"}, r"embed_scale is 'big', but must be a number"),
     ("deit_small", {"img_size": 8}, r"img_size 8×8 is smaller than one patch of 16×16; give a smaller patch_size"),
     ("swin_tiny", {"img_size": 3}, r"img_size 3×3 is smaller than one patch of 4×4"),
+    ("deit_small", {"img_size": 32.0}, r"img_size is 32.0, but must be a number of pixels or two"),
+    ("swin_tiny", {"depths": ()}, r"depths is \(\), but must be one whole number per stage"),
     ("deit_small", {"window_size": 7}, r"deit_small has no option 'window_size'.*; its options: embed_dim, depth"),
     ("deit_small", {"num_class": 7}, r"no option 'num_class'; nearest: num_classes"),
     ("deit_small", {"join": "match"}, r"no join 'match'; nearest: matched"),
