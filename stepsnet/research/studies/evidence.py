@@ -163,7 +163,8 @@ def figure1_arms(settings: Mapping[int, Setting], plans: Mapping[int, str], widt
     arms = []
     for blocks, setting in settings.items():
         plain = f"{width}x{blocks}"
-        arms += [network(setting, "residual", plain), network(setting, "residual", plain, "layerscale")]
+        scaled = replace(network(setting, "residual", plain, "layerscale"), color=svg.OTHER)
+        arms += [network(setting, "residual", plain), scaled]
         arms += [network(setting, name, plans[blocks]) for name in ("steps", "matched_grad")]
     return tuple(arms)
 

@@ -28,7 +28,10 @@ GPU_RATE = 50e12
 
 
 def loss_over_blocks(results: Results, setting: Setting, *, training: bool = False, one_line: str = "") -> Charts:
-    """One line per label, or one line `one_line` for all arms; nothing if no arm has finished."""
+    """One line per label, or one line `one_line` for all arms; nothing if no arm has finished.
+
+    Losses after different numbers of steps are not joined.
+    """
     families: dict[str, list[Arm]] = {}
     for arm in results.size.of(setting):
         if results.finished(arm):
@@ -39,8 +42,13 @@ def loss_over_blocks(results: Results, setting: Setting, *, training: bool = Fal
         arms = sorted(unsorted, key=lambda arm: arm.blocks)
         losses = ([cell.train_loss if training else cell.loss for cell in results.finished(arm)] for arm in arms)
         found = [mean_and_error(values) for values in losses]
-        means = [centre for centre, _ in found]
-        lines.append(Line(label, [arm.blocks for arm in arms], means, arms[-1].color, errors_of(found)))
+        points: list[tuple[float, float | None, float]] = []
+        for index, (arm, (centre, _), error) in enumerate(zip(arms, found, errors_of(found), strict=True)):
+            if index and arm.steps() != arms[index - 1].steps():
+                points.append((arm.blocks, None, 0.0))
+            points.append((arm.blocks, centre, error))
+        blocks, means, errors = zip(*points, strict=True)
+        lines.append(Line(label, blocks, means, arms[-1].color, errors))
     if lines:
         shown = [len(results.finished(arm)) for arms in families.values() for arm in arms]
         yield f"{setting.key}-{kind}", LineChart(

@@ -9,6 +9,7 @@ import pytest
 
 from stepsnet.report.chart import BarChart, LineChart
 from stepsnet.research.studies.ablations import PATHS, draw_drops, draw_paths
+from stepsnet.research.studies.evidence import FIGURE1_MINI
 from stepsnet.research.studies.pages import Charts, differences, gamma_over_depth, gaps_over_training, loss_over_blocks
 from stepsnet.research.studies.results import Results
 from stepsnet.research.studies.study import Cell
@@ -31,6 +32,19 @@ def note(charts: Charts) -> str:
 def test_the_note_counts_the_seeds_that_finished(losses: dict[str, list[float | None]], words: str) -> None:
     found = toy.results(losses)
     assert note(loss_over_blocks(found, toy.setting())).endswith(words)
+
+
+def test_losses_after_different_numbers_of_steps_are_not_joined() -> None:
+    arms = [replace(toy.arm(iters=iters), blocks=blocks) for blocks, iters in ((12, 9), (24, 9), (48, 5))]
+    ((_, chart),) = loss_over_blocks(toy.results({"plain": [1.0]}, arms), toy.setting())
+    assert isinstance(chart, LineChart)
+    assert list(chart.lines[0].y) == [1.0, 1.0, None, 1.0]
+
+
+def test_every_network_of_figure1_mini_has_a_colour_of_its_own() -> None:
+    for size in FIGURE1_MINI.sizes.values():
+        colors = {arm.label: arm.color for arm in size.arms}
+        assert len(set(colors.values())) == len(colors) == 4
 
 
 def test_the_note_of_gamma_counts_the_seeds_that_are_drawn(tmp_path: Path) -> None:
