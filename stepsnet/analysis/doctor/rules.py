@@ -29,10 +29,11 @@ class Limits:
     """Less than 5 % of the normalised state is the input, as in the residual network whose 48 blocks gained nothing."""
     shallow: int = 16
     """Up to so many blocks a low γ is only a note: among networks of 6 and 12 blocks of equal cost, the one with this
-    finding was usually the better one (docs/results/studies.md)."""
+    finding was usually the better one (docs/results/studies/doctor.md)."""
     update: float = 10.0
     """A block whose branch is ten times its input replaces the state instead of refining it. The first block may: it
-    does so where embeddings start small, and those networks learned as well as others (docs/results/studies.md)."""
+    does so where embeddings start small, and those networks learned as well as others
+    (docs/results/studies/doctor.md)."""
     gradient_span: float = 1e3
     """‖∂L/∂y‖ at the first block over that at the last, or the inverse. With one clip norm and one learning rate,
     blocks three orders of magnitude apart cannot both learn; models that train well stay within 20."""
