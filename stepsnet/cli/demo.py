@@ -15,8 +15,8 @@ from stepsnet.report.table import Table
 SUMMARY = "compare deep networks of equal cost on a small data set; nothing to download, a few minutes"
 DESCRIPTION = """\
 Trains three networks of equal depth, parameters and multiply-accumulates on scikit-learn's digits: a plain residual
-network, StepsNet (Eq. 5) and StepsNet with matched joins. Prints a table and writes report.html with loss curves and
-the shortcut ratio over depth. Takes a few minutes on 2 cores.
+network, StepsNet (Eq. 5) and StepsNet with matched_grad joins. Prints a table and writes report.html with loss
+curves and the shortcut ratio over depth. Takes a few minutes on 2 cores.
 docs/results/demo.md says how it was chosen and confirmed.
 To continue an interrupted demo, give its folder as --out.
 

@@ -92,8 +92,9 @@ def list_models(filter: str | Sequence[str] = "*", exclude_filters: str | Sequen
 def get_variant(name: str) -> Variant:
     """The variant of a registered name; a wrong one raises an error with the nearest known one."""
     if name.startswith("stepified_"):  # in the file of a model of another library
-        found: Variant = import_module("stepsnet.surgery.adopted").VARIANTS[name]
-        return found
+        adopted: dict[str, Variant] = import_module("stepsnet.surgery.adopted").VARIANTS
+        if name in adopted:
+            return adopted[name]
     task, _, backbone = name.partition("/")
     if task in ("detection", "segmentation"):  # in the weights of a run, whose network `stepsnet.train` makes
         how = "give the folder of its run to `stepsnet predict`, `eval`, `info`, `doctor` or `resume`"
@@ -112,6 +113,8 @@ LEAST = {
 
 def check_options(variant: Variant, options: Mapping[str, Any]) -> None:
     own = [option for option in inspect.signature(variant.family).parameters if option != "design"]
+    if "source" in own and "source" not in options:
+        raise UsageError(f"{variant.name} is only a name in files: `load_model` loads a file, `stepify` makes a model")
     known = [*own, *DESIGN_OPTIONS, "init"]
     for option in options:
         if option not in known:

@@ -56,6 +56,8 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("swin_tiny", {"img_size": 3}, r"img_size 3×3 is smaller than one patch of 4×4"),
     ("deit_small", {"img_size": 32.0}, r"img_size is 32.0, but must be a number of pixels or two"),
     ("swin_tiny", {"depths": ()}, r"depths is \(\), but must be one whole number per stage"),
+    ("stepified_images", {}, r"^stepified_images is only a name in files: `load_model` loads a file"),
+    ("stepified_nope", {}, r"^there is no model 'stepified_nope'"),
     ("deit_small", {"window_size": 7}, r"deit_small has no option 'window_size'.*; its options: embed_dim, depth"),
     ("deit_small", {"num_class": 7}, r"no option 'num_class'; nearest: num_classes"),
     ("deit_small", {"join": "match"}, r"no join 'match'; nearest: matched"),
