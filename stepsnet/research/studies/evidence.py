@@ -127,7 +127,7 @@ def decide_table4(results: Results) -> list[Outcome]:
         for sentence, better, worse in (
             ("Steps with plain joins beats residual", steps, plain),
             ("Steps with matched joins beats residual", matched, plain),
-            ("Steps with matched joins and gradient beats residual", gradient, plain),
+            ("Steps with matched_grad joins beats residual", gradient, plain),
             ("Steps with matched joins beats plain joins", matched, steps),
         )
     ] + [contrast(results, "Residual at twice the cost beats Steps, matched joins", better=[deep], worse=[matched])]
@@ -155,8 +155,8 @@ TABLE4_MINI = Study(
 )  # fmt: skip
 
 
-# Figure 1 in small: loss over depth at fixed width. Here and in `convnet_mini`, matched joins with gradient took the
-# place of those without before any cell ran, when `joins` was complete on language and in part on images.
+# Figure 1 in small: loss over depth at fixed width. Here and in `convnet_mini`, `matched_grad` took the place of
+# `matched` before any cell ran, when `joins` was complete on language and in part on images.
 
 
 def figure1_arms(settings: Mapping[int, Setting], plans: Mapping[int, str], width: int) -> tuple[Arm, ...]:
@@ -178,8 +178,8 @@ def vit_settings(key: str) -> dict[int, Setting]:
 def decide_figure1(results: Results) -> list[Outcome]:
     return pairs(results, (
         ("Steps beats residual", "steps", "residual"),
-        ("Matched Steps beats residual", "matched_grad", "residual"),
-        ("Matched Steps beats residual + LayerScale", "matched_grad", "residual_layerscale"),
+        ("Steps with matched_grad joins beats residual", "matched_grad", "residual"),
+        ("Steps with matched_grad joins beats residual + LayerScale", "matched_grad", "residual_layerscale"),
     ))  # fmt: skip
 
 
@@ -228,7 +228,7 @@ def resnet_arms(setting: Setting, width: int) -> tuple[Arm, ...]:
     return (
         Arm(setting, "residual", 8, words, "ResNet-18", COLORS["residual"]),
         Arm(setting, "steps", 18, cut, "Steps-ResNet-18", COLORS["steps"]),
-        Arm(setting, join, 18, (*cut, f"join={join}"), "Steps-ResNet-18, matched with gradient", COLORS[join]),
+        Arm(setting, join, 18, (*cut, f"join={join}"), "Steps-ResNet-18, matched_grad joins", COLORS[join]),
     )
 
 
@@ -236,7 +236,7 @@ def decide_convnet(results: Results) -> list[Outcome]:
     plain, steps, matched = (arm.key for arm in results.size.arms)
     return [
         contrast(results, "Steps-ResNet-18 beats ResNet-18", better=[steps], worse=[plain]),
-        contrast(results, "Steps-ResNet-18 with matched joins beats ResNet-18", better=[matched], worse=[plain]),
+        contrast(results, "Steps-ResNet-18 with matched_grad joins beats ResNet-18", better=[matched], worse=[plain]),
     ]
 
 
@@ -261,8 +261,8 @@ CONVNET_MINI = Study(
 )  # fmt: skip
 
 
-# Other remedies, alone and on top of Steps. "Steps, matched with gradient" took the place of "Steps, matched" after it
-# had won `joins` on language, whose runs it shares, and before any run of a residual network of 48 blocks.
+# Other remedies, alone and on top of Steps. `matched_grad` took the place of `matched` after it had won `joins` on
+# language, whose runs it shares, and before any run of a residual network of 48 blocks.
 
 
 def rival_arms(setting: Setting, blocks: int) -> tuple[Arm, ...]:
@@ -276,7 +276,7 @@ def rival_arms(setting: Setting, blocks: int) -> tuple[Arm, ...]:
 def decide_rivals(results: Results) -> list[Outcome]:
     plain = {"residual": "residual"} | {f"residual_{name}": f"residual + {said}" for name, said in RIVALS.items()}
     steps = ((f"Steps beats {said}", "steps", name) for name, said in plain.items())
-    gradient = ((f"Steps, matched with gradient, beats {said}", "matched_grad", name) for name, said in plain.items())
+    gradient = ((f"Steps with matched_grad joins beats {said}", "matched_grad", name) for name, said in plain.items())
     above = ((f"Steps + {RIVALS[name]} beats Steps", f"steps_{name}", "steps") for name in RIVALS)
     best = ((f"Steps + {RIVALS[name]} beats it alone", f"steps_{name}", f"residual_{name}") for name in RIVALS)
     return pairs(results, (*steps, *gradient, *above, *best))
@@ -302,7 +302,7 @@ RIVALS_STUDY = Study(
 )  # fmt: skip
 
 
-# The order of widths at equal cost and depth. The last network, matched joins with gradient, was added when the results
+# The order of widths at equal cost and depth. The last network, with `matched_grad` joins, was added when the results
 # of the other four on language were known, before its own cells ran. On images its runs are those of `joins`.
 
 
@@ -316,7 +316,7 @@ def shape_arms(setting: Setting, plain: str, cut: str) -> tuple[Arm, ...]:
         for macro, (label, color) in turned.items()
     )
     constant = replace(network(setting, "residual", plain), label="constant width")
-    gradient = replace(network(setting, "matched_grad", cut), label="narrow to wide, matched with gradient")
+    gradient = replace(network(setting, "matched_grad", cut), label="narrow to wide, matched_grad joins")
     return (constant, replace(steps, label="narrow to wide (Eq. 5)"), *others, gradient)
 
 
@@ -326,8 +326,8 @@ def decide_shape(results: Results) -> list[Outcome]:
         ("Narrow to wide beats wide to narrow", "steps", "steps_reverse"),
         ("Narrow to wide beats wide, narrow, wide", "steps", "steps_waist"),
         ("Wide, narrow, wide beats constant width", "steps_waist", "residual"),
-        ("Narrow to wide, matched with gradient, beats constant width", "matched_grad", "residual"),
-        ("Narrow to wide, matched with gradient, beats wide to narrow", "matched_grad", "steps_reverse"),
+        ("Narrow to wide with matched_grad joins beats constant width", "matched_grad", "residual"),
+        ("Narrow to wide with matched_grad joins beats wide to narrow", "matched_grad", "steps_reverse"),
     ))  # fmt: skip
 
 
@@ -370,8 +370,8 @@ JOINS_TRIAL, JOINS_TEXT, JOINS_IMAGES = (
 JOINS_STUDY = Study(
     name="joins",
     title="Five joins, with a learning rate for each",
-    question="Of plain, matched, matched with gradient, both of size 1, and y scaled down to x: which join is best on "
-    "language and on images, at 12 and at 48 blocks?",
+    question="Of plain, matched, matched_grad (with gradient), unit (both parts of size 1) and matched_down (y "
+    "scaled down to x): which join is best on language and on images, at 12 and at 48 blocks?",
     rule=f"{RULE} Learning rates are chosen at 12 blocks. The library keeps the paper's join and the one with the "
     "largest gain over it, averaged over both data sets and both depths.",
     sizes={

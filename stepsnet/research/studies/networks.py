@@ -62,8 +62,8 @@ JOINS = {"steps": "plain", **{name: name for name in ("matched", "matched_grad",
 """Names of Steps networks in cells, and their joins."""
 LABELS = {
     "residual": "residual", "steps": "Steps, plain joins (Eq. 5)", "matched": "Steps, matched joins",
-    "matched_grad": "Steps, matched with gradient", "layerscale": "residual + LayerScale",
-    "rezero": "residual + ReZero", "deepnorm": "residual + DeepNorm", "hyper": "residual + hyper-connections (2)",
+    "layerscale": "residual + LayerScale", "rezero": "residual + ReZero", "deepnorm": "residual + DeepNorm",
+    "hyper": "residual + hyper-connections (2)",
 }  # fmt: skip
 COLORS = {
     "residual": svg.RESIDUAL, "steps": svg.STEPS, "matched": svg.MATCHED, "matched_grad": svg.SERIES[3],
