@@ -11,6 +11,7 @@ from stepsnet.blocks.conv import BasicBranch, BottleneckBranch
 from stepsnet.blocks.designs import ResidualPart
 from stepsnet.blocks.layers import check_image, conv, start_conv
 from stepsnet.blocks.residual import DropPath, Place
+from stepsnet.errors import UsageError
 from stepsnet.macro import StepPlan
 from stepsnet.models.design import PLAIN, Design, StageBuilder, check_width, image_sides
 from stepsnet.models.registry import register
@@ -56,7 +57,11 @@ class DownsamplingBlock(nn.Module):
 
 
 class ResNet(VisionModel):
-    """Plans have the blocks of a stage after its first one. For bottleneck blocks they give bottleneck widths."""
+    """Plans have the blocks of a stage after its first one. For bottleneck blocks they give bottleneck widths.
+
+    `stem_stride` is 4 (7×7 convolution and max pooling, as in the paper) or 1 (3×3 convolution without pooling, which
+    is usual for small images such as those of CIFAR-10; the stages then cost 16 times as much).
+    """
 
     family = "resnet"
     first_conv = "stem.conv"
@@ -68,6 +73,7 @@ class ResNet(VisionModel):
         depths: Sequence[int],
         bottleneck: bool = False,
         embed_dim: int = 64,
+        stem_stride: int = 4,
         img_size: int | tuple[int, int] = 224,
         in_chans: int = 3,
         num_classes: int = 1000,
@@ -82,12 +88,15 @@ class ResNet(VisionModel):
         for number, (stage_plan, base) in enumerate(zip(self.plans, plain, strict=True), start=1):
             check_width(stage_plan, base.width, f"stage {number}")
         self.input_size = (in_chans, *image_sides(img_size))
+        if stem_stride not in (1, 4):
+            raise UsageError(f"stem_stride is {stem_stride!r}, but must be 4, or 1 for small images")
+        small = stem_stride == 1
         self.stem = nn.Sequential(
             OrderedDict(
-                conv=conv(in_chans, embed_dim, 7, 2),
+                conv=conv(in_chans, embed_dim, 3) if small else conv(in_chans, embed_dim, 7, 2),
                 bn=nn.BatchNorm2d(embed_dim),
                 act=nn.ReLU(inplace=True),
-                pool=nn.MaxPool2d(3, 2, 1),
+                pool=nn.Identity() if small else nn.MaxPool2d(3, 2, 1),
             )
         )
         depth = sum(plan.blocks + 1 for plan in self.plans)
@@ -98,13 +107,13 @@ class ResNet(VisionModel):
 
         self.stages = nn.Sequential()
         stream = embed_dim
-        features = [("stem.act", embed_dim, 2)]
+        features = [("stem.act", embed_dim, 1 if small else 2)]
         for index, stage_plan in enumerate(self.plans):
             place = build.place(stage_plan.width * self.branch.expansion)
             opening = DownsamplingBlock(stream, place, 2 if index else 1, self.branch)
             self.stages.append(nn.Sequential(OrderedDict(opening=opening, net=build.stage(stage_plan, make_block))))
             stream = place.width
-            features.append((f"stages.{index}", stream, 4 * 2**index))
+            features.append((f"stages.{index}", stream, stem_stride * 2**index))
         self.num_features = stream
         self.feature_info = FeatureInfo.of(features)
         self.make_head(num_classes, global_pool, drop_rate)

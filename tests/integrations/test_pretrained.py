@@ -38,7 +38,7 @@ def shake(model: nn.Module) -> None:
     """Random norms: gains of 1 and running means of 0 would hide errors."""
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
-            if "norm" in name and tensor.is_floating_point():
+            if ("norm" in name or "bn" in name) and tensor.is_floating_point():
                 tensor.uniform_(0.5, 1.5)
 
 
@@ -63,6 +63,19 @@ def test_a_file_with_timms_names_is_read(tmp_path: Path) -> None:
     theirs = timm.VisionTransformer(img_size=32, patch_size=8, embed_dim=32, depth=4, num_heads=1, num_classes=7).eval()
     safetensors.torch.save_file(theirs.state_dict(), tmp_path / "w.safetensors")
     ours = stepsnet.create_model("test_deit", num_classes=7).eval()
+    stepsnet.load_pretrained(ours, tmp_path / "w.safetensors")
+    image = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(image), theirs(image), atol=1e-5, rtol=1e-5)
+
+
+def test_the_stem_for_small_images_is_timms_resnet_with_a_3x3_convolution_and_no_pooling(tmp_path: Path) -> None:
+    timm = pytest.importorskip("timm.models.resnet", reason="the library whose weights are read")
+    theirs = timm.ResNet(timm.BasicBlock, layers=(2, 2, 2, 2), num_classes=7)
+    theirs.conv1, theirs.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
+    shake(theirs.eval())
+    safetensors.torch.save_file(theirs.state_dict(), tmp_path / "w.safetensors")
+    ours = stepsnet.create_model("resnet18", num_classes=7, stem_stride=1).eval()
     stepsnet.load_pretrained(ours, tmp_path / "w.safetensors")
     image = torch.randn(2, 3, 32, 32)
     with torch.no_grad():

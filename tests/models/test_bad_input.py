@@ -27,6 +27,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("transformer_30m", {"plan": "192x6"}, r"ends at width 192, but the model is 384 wide"),
     ("resnet18", {"plan": "64x1; 128x1; 256x1; 256x1"}, r"'256x1' ends at width 256, but stage 4 is 512 wide"),
+    ("resnet18", {"stem_stride": 2}, r"stem_stride is 2, but must be 4, or 1 for small images"),
     (
         "deit_small",
         {"plan": "384x6, 192x6"},

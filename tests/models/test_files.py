@@ -47,7 +47,7 @@ def test_logits_survive_saving_and_loading(key: str, path: Path) -> None:
             {"plan": "16x1, 24x2", "embed_dim": 24, "img_size": (32, 48), "patch_size": 8, "global_pool": "avg"},
         ),
         ("test_swin", {"plan": [1, 1, 2, "20x2, 40x1"], "window_size": 3, "in_chans": 1}),
-        ("test_resnet", {"bottleneck": True, "drop_path_rate": 0.2, "plan": 2}),
+        ("test_resnet", {"bottleneck": True, "drop_path_rate": 0.2, "plan": 2, "stem_stride": 1}),
         ("test_transformer", {"vocab_size": 50, "plan": "16x1, 32x0", "join": "matched_grad"}),
         ("test_transformer", {"embed_scale": 8}),
     ],

@@ -143,6 +143,14 @@ def test_resnet_with_bottlenecks_has_streams_four_times_as_wide() -> None:
     assert model(example(model)).shape == (2, 10)
 
 
+@pytest.mark.parametrize("name", ["test_resnet", "test_steps_resnet"])
+def test_a_resnet_for_small_images_reduces_them_in_its_stages_only(name: str) -> None:
+    model = vision(name, stem_stride=1)
+    assert model.feature_info.reduction() == [1, 1, 2, 4, 8]
+    _, maps = model.forward_intermediates(example(model))
+    assert [found.shape[-1] for found in maps] == [32, 32, 16, 8, 4]
+
+
 @pytest.mark.parametrize("name", TINY)
 def test_a_join_with_parameters_in_every_family(name: str) -> None:
     class Scaled(nn.Module):

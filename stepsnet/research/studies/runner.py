@@ -17,6 +17,7 @@ from typing import IO, Protocol
 
 import torch
 
+from stepsnet.cpu import has_bf16
 from stepsnet.errors import UsageError
 from stepsnet.files import read_json, write_json
 from stepsnet.research.studies.results import FAILED, CellResult, ResultLines, Results, read_cell
@@ -117,13 +118,14 @@ def step_seconds(arm: Arm, cache: Path, steps: int = 3) -> float:
     from stepsnet.research.bench.timing import count_classes, random_batch, threads, training_pass
 
     config = arm.config(0)
-    key = json.dumps({**arm.model_options(), "batch_size": config.batch_size}, sort_keys=True)
+    bf16 = config.precision == "bf16" and has_bf16()
+    key = json.dumps({**arm.model_options(), "batch_size": config.batch_size, "bf16": bf16}, sort_keys=True)
     known = read_json(cache)
     if key not in known:
         with threads(1):
             model = create_model(**arm.model_options()).train()
             optimizer = torch.optim.AdamW(model.parameters())
-            train = training_pass(model, random_batch(model, config.batch_size), count_classes(model), bf16=False)
+            train = training_pass(model, random_batch(model, config.batch_size), count_classes(model), bf16=bf16)
             times = []
             for _ in range(1 + steps):
                 began = time.process_time()
