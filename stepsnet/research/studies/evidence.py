@@ -247,8 +247,8 @@ def decide_convnet(results: Results) -> list[Outcome]:
 
 
 RESNET_CIFAR = cifar("resnet", 15, "model=resnet18")
-# `cifar_stem` was registered when `full`, with ResNet's own stem, was known. Its rates are larger, because in `full` two
-# of three networks chose the largest. It is trained in bf16 to save time.
+# `cifar_stem` was registered when `full`, with ResNet's own stem, was known. Its rates are larger, because in `full`
+# two of three networks chose the largest. It is trained in bf16 to save time.
 RESNET_STEM = cifar(
     "resnet3x3", 15, "model=resnet18", "model_args.stem_stride=1", "precision=bf16", about="15 epochs in bf16, 3×3 stem"
 )
