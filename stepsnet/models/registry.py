@@ -74,6 +74,7 @@ class ModelOptions(TypedDict, total=False):
     depth: int | None
     depths: Sequence[int] | None
     bottleneck: bool | None
+    stem_stride: int | None
     vocab_size: int | None
     seq_len: int | None
 

@@ -72,7 +72,8 @@ def test_a_file_with_timms_names_is_read(tmp_path: Path) -> None:
 def test_the_stem_for_small_images_is_timms_resnet_with_a_3x3_convolution_and_no_pooling(tmp_path: Path) -> None:
     timm = pytest.importorskip("timm.models.resnet", reason="the library whose weights are read")
     theirs = timm.ResNet(timm.BasicBlock, layers=(2, 2, 2, 2), num_classes=7)
-    theirs.conv1, theirs.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
+    theirs.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+    theirs.register_module("maxpool", nn.Identity())
     shake(theirs.eval())
     safetensors.torch.save_file(theirs.state_dict(), tmp_path / "w.safetensors")
     ours = stepsnet.create_model("resnet18", num_classes=7, stem_stride=1).eval()

@@ -126,11 +126,12 @@ class StepsResNetNetwork(resnet.ResNet):
 class StepsResNetConfig(StepsVisionConfig):
     model_type: ClassVar[str] = "steps_resnet"
     network_class = StepsResNetNetwork
-    own_options = ("bottleneck",)
+    own_options = ("bottleneck", "stem_stride")
 
     architecture: str = "steps_resnet34"
     plan: str = "64x2; 128x3; 64x6, 90x3, 128x3, 181x3, 256x2; 64x2, 90x1, 128x1, 181x1, 256x1, 362x1, 512x1"
     bottleneck: bool = False
+    stem_stride: int = 4
 
 
 class StepsResNetModel(StepsVisionModel):

@@ -80,6 +80,16 @@ def test_a_saved_folder_has_the_native_model(name: str, tmp_path: Path) -> None:
     assert len(found.hidden_states) == len(base.config.stage_names)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"), [("test_steps_resnet", {"stem_stride": 1}), ("test_steps_swin", {"window_size": 2})], ids=str
+)
+def test_options_of_a_family_survive_saving(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    native, images = make_native(name, **options), make_images()
+    cast(Any, from_stepsnet(native)).save_pretrained(tmp_path)
+    loaded = AutoModelForImageClassification.from_pretrained(tmp_path).eval()
+    close(loaded(images).logits, native(images))
+
+
 @every_family
 def test_the_first_hidden_state_has_a_gradient(name: str) -> None:
     model = AutoModel.from_config(from_stepsnet(make_native(name)).config)
