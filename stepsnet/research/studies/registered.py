@@ -12,7 +12,8 @@ MODULES = {
     "ablations": ("steps", "allocation", "reverse", "stages", "paths", "drops"),
     "demo": ("demo",),
     "causes": ("causes", "rate"),
-    "evidence": ("table4_mini", "figure1_mini", "convnet_mini", "rivals", "shape", "joins"),
+    "evidence": ("table4_mini", "rivals", "shape", "joins"),
+    "images": ("figure1_mini", "table1_mini", "convnet_mini"),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from stepsnet.report.chart import BarChart, LineChart
 from stepsnet.research.studies.ablations import PATHS, draw_drops, draw_paths
-from stepsnet.research.studies.evidence import FIGURE1_MINI
+from stepsnet.research.studies.images import FIGURE1_MINI
 from stepsnet.research.studies.pages import Charts, differences, gamma_over_depth, gaps_over_training, loss_over_blocks
 from stepsnet.research.studies.results import Results
 from stepsnet.research.studies.study import Cell

@@ -18,7 +18,7 @@ ALL = [(name, size) for name in study_names() for size in get_study(name).sizes]
 every_size = pytest.mark.parametrize(("name", "size"), ALL, ids=[f"{name}-{size}" for name, size in ALL])
 
 
-EVIDENCE = ["causes", "rate", "table4_mini", "figure1_mini", "convnet_mini", "rivals", "shape", "joins"]
+EVIDENCE = ["causes", "rate", "table4_mini", "figure1_mini", "table1_mini", "convnet_mini", "rivals", "shape", "joins"]
 PAPER = ["allocation", "drops", "fixed_flops", "fixed_width", "paths", "reverse", "stages", "steps"]
 
 
