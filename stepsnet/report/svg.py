@@ -122,9 +122,11 @@ def known(value: float | None, *, positive: bool = False) -> TypeGuard[float]:
 
 
 def number(value: float) -> str:
-    """A number as an axis shows it: 0.25, 12, 3,000, 2e-06."""
+    """A number as an axis shows it: 0.25, 12, 3,000, 2 M, 2e-06."""
     if value == 0:
         return "0"
+    if 1e6 <= abs(value) < 1e9:
+        return f"{value / 1e6:.3g} M"
     if not 1e-4 <= abs(value) < 1e6:
         return f"{value:.3g}"
     return f"{value:,.6f}".rstrip("0").rstrip(".")

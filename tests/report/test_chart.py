@@ -297,8 +297,10 @@ def test_logarithmic_ticks_are_round(low: float, high: float, expected: list[flo
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [(0.25, "0.25"), (12.0, "12"), (3000, "3,000"), (2e-6, "2e-06"), (0, "0"), (-1.5, "-1.5")]
-)
+    ("value", "expected"),
+    [(0.25, "0.25"), (12.0, "12"), (3000, "3,000"), (2.5e6, "2.5 M"), (3e9, "3e+09"), (2e-6, "2e-06"), (0, "0"),
+     (-1.5, "-1.5")],
+)  # fmt: skip
 def test_numbers_are_short(value: float, expected: str) -> None:
     assert number(value) == expected
 

@@ -23,8 +23,9 @@ class Limits:
 
     gamma: float = 0.2
     """Median γ over depth; below, the shortcut counts as degraded. The paper's 122-layer DeiT, which trains well, has a
-    mean of 0.5 (Sec. 3.1). In our runs of 48 blocks, networks with a median of 0.05 to 0.18 learned less than others of
-    equal cost with 0.6 and more (docs/results/demo.md, docs/results/studies/short.md)."""
+    mean of 0.5 (Sec. 3.1). In our short runs of 48 blocks, networks with a median of 0.05 to 0.18 learned less than
+    others of equal cost with 0.6 and more (docs/results/demo.md, docs/results/studies/short.md). There are exceptions:
+    hyper-connections with 0.07 beat plain joins with 0.58 (docs/results/studies/rivals.md; means)."""
     gamma_severe: float = 0.05
     """Less than 5 % of the normalised state is the input, as in the residual network whose 48 blocks gained nothing."""
     shallow: int = 16

@@ -88,18 +88,18 @@ def gains_over_the_first(results: Results) -> Charts:
 
 
 def losses_over_training(results: Results) -> Charts:
-    """Training loss over samples, the mean over seeds of each bin."""
+    """Training loss over tokens or images, the mean over seeds of each bin."""
     for setting in results.size.settings():
         lines, seeds = [], []
         for arm in results.size.of(setting):
             if cells := results.finished(arm):
                 steps, losses = cells[0].curve[0], zip(*(cell.curve[1] for cell in cells), strict=True)
-                lines.append(_over_samples(arm, steps, [mean(map(number, each)) for each in losses]))
+                lines.append(_over_data(arm, steps, [mean(map(number, each)) for each in losses]))
                 seeds.append(len(cells))
         if lines:
             yield f"{setting.key}-training-curves", LineChart(
-                lines=lines, title=f"Training loss: {setting.key}", x_label="samples", y_label="training loss (nats)",
-                log_x=True, note=f"{setting.about}; mean over {seeds_in_words(seeds)}",
+                lines=lines, title=f"Training loss: {setting.key}", x_label=_unit(setting),
+                y_label="training loss (nats)", log_x=True, note=f"{setting.about}; mean over {seeds_in_words(seeds)}",
             )  # fmt: skip
     yield from gaps_over_training(results)
 
@@ -116,19 +116,23 @@ def gaps_over_training(results: Results) -> Charts:
             if pairs:
                 gaps = ([number(a) - number(b) for a, b in zip(one[1], two[1], strict=True)] for one, two in pairs)
                 points = [(step, mean(gap)) for step, *gap in zip(pairs[0][0][0], *gaps, strict=True) if step > warmup]
-                lines.append(_over_samples(arm, *zip(*points, strict=True)))
+                lines.append(_over_data(arm, *zip(*points, strict=True)))
                 seeds.append(len(pairs))
         if lines:
             yield f"{setting.key}-training-gaps", LineChart(
-                lines=lines, title=f"Training loss less that of {first.label}: {setting.key}", x_label="samples",
+                lines=lines, title=f"Training loss less that of {first.label}: {setting.key}", x_label=_unit(setting),
                 y_label="nats; above 0 it is worse", reference=0.0,
                 note=f"{setting.about}, after the warm-up; mean over {seeds_in_words(seeds)}",
             )  # fmt: skip
 
 
-def _over_samples(arm: Arm, steps: Sequence[float], losses: Sequence[float]) -> Line:
-    samples = [step * arm.config(0).batch_size for step in steps]
-    return Line(f"{arm.label}, {arm.blocks} blocks", samples, losses, arm.color)
+def _unit(setting: Setting) -> str:
+    return "tokens" if "seq_len" in setting.shape else "images"
+
+
+def _over_data(arm: Arm, steps: Sequence[float], losses: Sequence[float]) -> Line:
+    per_step = arm.config(0).batch_size * arm.setting.shape.get("seq_len", 1)
+    return Line(f"{arm.label}, {arm.blocks} blocks", [step * per_step for step in steps], losses, arm.color)
 
 
 def gamma_over_depth(results: Results, setting: Setting, arms: Sequence[Arm], step: int) -> Charts:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepsnet.report.table import Table
 from stepsnet.research.studies.results import HOLDS, REFUTED, Results, contrast, number
@@ -31,8 +31,26 @@ BETTER: dict[str, tuple[str, Callable[[float], float]]] = {
 """For each number: what the doctor takes for better, and a score that is higher then."""
 
 
-Pair = tuple[list[dict[str, Any]], list[dict[str, Any]]]
-"""The lines of doctor.jsonl of the better and of the worse network at one of the two moments, one line per seed."""
+JOINS = "new-channels-"
+"""Begins the names of findings about joins. Their advice is another join."""
+POST_NORM = "model_args.residual=deepnorm"
+
+
+class Pair(NamedTuple):
+    """The lines of doctor.jsonl of two networks at one of the two moments, one line per seed."""
+
+    better: list[dict[str, Any]]
+    worse: list[dict[str, Any]]
+    arms: tuple[Arm, Arm]
+
+    def only_joins(self) -> bool:
+        """They differ in nothing but their joins, and in the learning rates found for them."""
+        one, other = ({word for word in arm.words if not word.startswith("join=")} for arm in self.arms)
+        return one == other and self.arms[0].setting == self.arms[1].setting
+
+    def pre_norm(self) -> bool:
+        """Neither normalises the state itself, which no rule of the doctor expects."""
+        return all(POST_NORM not in arm.words for arm in self.arms)
 
 
 def prediction_table(*studies: tuple[Results, Callable[[Arm], object]]) -> Iterator[Table]:
@@ -47,11 +65,17 @@ def prediction_table(*studies: tuple[Results, Callable[[Arm], object]]) -> Itera
     if any(moments):
         rows = [[better, *(_share(_orders(pairs, name, score)) for pairs in moments)]
                 for name, (better, score) in BETTER.items()]  # fmt: skip
-        findings = sorted({name for pairs in moments for pair in pairs for lines in pair for line in lines
+        findings = sorted({name for pairs in moments for pair in pairs for line in (*pair.better, *pair.worse)
                            for name in line["findings"]})  # fmt: skip
-        rows += [[f"`{name}` is found less often", *(_share(_without(pairs, name)) for pairs in moments)]
-                 for name in findings]  # fmt: skip
+        for name in findings:
+            rows.append([f"`{name}` is found less often", *(_share(_without(pairs, name)) for pairs in moments)])
+            if name.startswith(JOINS):
+                alike = (filter(Pair.only_joins, pairs) for pairs in moments)
+                rows.append(["the same, if only the joins differ", *(_share(_without(pairs, name)) for pairs in alike)])
         rows.append(["the doctor finds less", *(_share(_verdicts(pairs)) for pairs in moments)])
+        if not all(pair.pre_norm() for pairs in moments for pair in pairs):
+            usual = (filter(Pair.pre_norm, pairs) for pairs in moments)
+            rows.append(["the same, without DeepNorm", *(_share(_verdicts(pairs)) for pairs in usual)])
         title = "Does the diagnosis predict the lower loss? Pairs of equal cost with clearly different losses"
         header = ["the better network is the one where", "right at the start", "right after some steps"]
         yield Table(header, rows, title)
@@ -68,20 +92,20 @@ def clear_pairs(
         lines = [[cell.doctor[moment] for cell in results.finished(arm) if len(cell.doctor) > moment]
                  for arm in (one, other)]  # fmt: skip
         if verdict in (HOLDS, REFUTED) and all(lines):
-            pair = (lines[0], lines[1]) if verdict == HOLDS else (lines[1], lines[0])
-            yield frozenset((one.key, other.key)), pair
+            better, worse = lines if verdict == HOLDS else reversed(lines)
+            yield frozenset((one.key, other.key)), Pair(better, worse, (one, other))
 
 
 def _orders(pairs: Iterable[Pair], name: str, score: Callable[[float], float]) -> Iterator[bool]:
     for pair in pairs:
-        good, bad = (mean(number(line["numbers"][name]) for line in lines) for lines in pair)
+        good, bad = (mean(number(line["numbers"][name]) for line in lines) for lines in (pair.better, pair.worse))
         if math.isfinite(good) and math.isfinite(bad) and good != bad:
             yield score(good) > score(bad)
 
 
 def _without(pairs: Iterable[Pair], finding: str) -> Iterator[bool]:
     for pair in pairs:
-        good, bad = (mean(finding in line["findings"] for line in lines) for lines in pair)
+        good, bad = (mean(finding in line["findings"] for line in lines) for lines in (pair.better, pair.worse))
         if good != bad:
             yield good < bad
 
@@ -89,7 +113,7 @@ def _without(pairs: Iterable[Pair], finding: str) -> Iterator[bool]:
 def _verdicts(pairs: Iterable[Pair]) -> Iterator[bool]:
     for pair in pairs:
         good, bad = (mean(sum(SEVERITY[kind] for kind in line["findings"].values()) for line in lines)
-                     for lines in pair)  # fmt: skip
+                     for lines in (pair.better, pair.worse))  # fmt: skip
         if good != bad:
             yield good < bad
 

@@ -10,7 +10,14 @@ import pytest
 from stepsnet.report.chart import BarChart, LineChart
 from stepsnet.research.studies.ablations import PATHS, draw_drops, draw_paths
 from stepsnet.research.studies.images import FIGURE1_MINI
-from stepsnet.research.studies.pages import Charts, differences, gamma_over_depth, gaps_over_training, loss_over_blocks
+from stepsnet.research.studies.pages import (
+    Charts,
+    differences,
+    gamma_over_depth,
+    gaps_over_training,
+    loss_over_blocks,
+    losses_over_training,
+)
 from stepsnet.research.studies.results import Results
 from stepsnet.research.studies.study import Cell
 from tests.research.studies import toy
@@ -84,3 +91,13 @@ def test_gaps_compare_equal_seeds_after_the_warm_up() -> None:
     (line,) = chart.lines
     assert (list(line.x), list(line.y)) == ([8, 12], [0.5, 0.5])
     assert chart.note.endswith("mean over one seed")
+
+
+@pytest.mark.parametrize(("shape", "unit", "per_step"), [({"seq_len": 128}, "tokens", 512), ({}, "images", 4)], ids=str)
+def test_training_losses_are_drawn_over_the_data_that_was_read(shape: dict[str, int], unit: str, per_step: int) -> None:
+    arm = replace(toy.arm(), setting=replace(toy.setting(), shape=shape))
+    found = toy.results({"plain": [1.0]}, [arm])
+    cells = {name: replace(cell, curve=((1, 2), (3.0, 2.0))) for name, cell in found.found.items()}
+    ((_, chart),) = losses_over_training(replace(found, found=cells))
+    assert isinstance(chart, LineChart)
+    assert (chart.x_label, list(chart.lines[0].x)) == (unit, [per_step, 2 * per_step])

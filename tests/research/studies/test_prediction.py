@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from stepsnet.research.studies.prediction import BETTER, prediction_table
+from stepsnet.research.studies.prediction import BETTER, POST_NORM, prediction_table
 from stepsnet.research.studies.results import Results
-from stepsnet.research.studies.study import Cell
+from stepsnet.research.studies.study import Arm, Cell
 from tests.research.studies import toy
 
 
@@ -15,8 +15,10 @@ def line(step: int, gamma: float, findings: dict[str, str] | None = None) -> dic
     return {"step": step, "numbers": dict.fromkeys(BETTER, 0.5) | {"gamma": gamma}, "findings": findings or {}}
 
 
-def examined(losses: dict[str, list[float | None]], lines: dict[str, list[dict[str, Any]]]) -> Results:
-    found = toy.results(losses)
+def examined(
+    losses: dict[str, list[float | None]], lines: dict[str, list[dict[str, Any]]], arms: list[Arm] | None = None
+) -> Results:
+    found = toy.results(losses, arms)
     cells = {Cell(arm, seed).id: arm.network for arm in found.size.arms for seed in found.size.seeds}
     return replace(found, found={
         name: replace(result, doctor=lines[cells[name]]) for name, result in found.found.items()
@@ -38,6 +40,26 @@ def test_a_measurement_is_right_where_it_orders_a_pair_as_the_losses_do() -> Non
     assert found["`shortcut-degrades` is found less often"] == ("–", "1 of 1")
     assert found["the doctor finds less"] == ("–", "1 of 1")
     assert found["the largest update is smaller"] == ("–", "–"), "equal numbers order nothing"
+
+
+def test_findings_about_joins_are_also_counted_where_only_the_joins_differ() -> None:
+    found = {"new-channels-too-small": "severe"}
+    losses: dict[str, list[float | None]] = {"matched": [1.0, 1.01], "plain": [2.0, 2.01], "deep": [3.0, 3.01]}
+    arms = [toy.arm("matched", "join=matched"), toy.arm("plain"), toy.arm("deep", "plan=16x3")]
+    lines = {arm.network: [line(0, 0.5), line(2, 0.5, {} if arm.network == "matched" else found)] for arm in arms}
+    counted = shares(examined(losses, lines, arms))
+    assert counted["`new-channels-too-small` is found less often"] == ("–", "2 of 2")
+    assert counted["the same, if only the joins differ"] == ("–", "1 of 1")
+
+
+def test_verdicts_are_also_counted_without_deepnorm() -> None:
+    losses: dict[str, list[float | None]] = {"good": [1.0, 1.01], "bad": [2.0, 2.01], "post": [3.0, 3.01]}
+    arms = [toy.arm("good"), toy.arm("bad", "plan=16x3"), toy.arm("post", POST_NORM)]
+    found = {"good": {"a": "warning"}, "bad": {}, "post": {"a": "severe"}}
+    lines = {arm.network: [line(0, 0.5), line(2, 0.5, found[arm.network])] for arm in arms}
+    counted = shares(examined(losses, lines, arms))
+    assert counted["the doctor finds less"] == ("–", "2 of 3")
+    assert counted["the same, without DeepNorm"] == ("–", "0 of 1")
 
 
 def test_a_pair_of_two_studies_counts_once() -> None:
