@@ -74,8 +74,10 @@ def prediction_table(*studies: tuple[Results, Callable[[Arm], object]]) -> Itera
                 rows.append(["the same, if only the joins differ", *(_share(_without(pairs, name)) for pairs in alike)])
         rows.append(["the doctor finds less", *(_share(_verdicts(pairs)) for pairs in moments)])
         if not all(pair.pre_norm() for pairs in moments for pair in pairs):
-            usual = (filter(Pair.pre_norm, pairs) for pairs in moments)
+            usual = [list(filter(Pair.pre_norm, pairs)) for pairs in moments]
             rows.append(["the same, without DeepNorm", *(_share(_verdicts(pairs)) for pairs in usual)])
+            others = (_share(_verdicts(pairs, joins=False)) for pairs in usual)
+            rows.append(["the same, without DeepNorm and findings about joins", *others])
         title = "Does the diagnosis predict the lower loss? Pairs of equal cost with clearly different losses"
         header = ["the better network is the one where", "right at the start", "right after some steps"]
         yield Table(header, rows, title)
@@ -110,10 +112,12 @@ def _without(pairs: Iterable[Pair], finding: str) -> Iterator[bool]:
             yield good < bad
 
 
-def _verdicts(pairs: Iterable[Pair]) -> Iterator[bool]:
+def _verdicts(pairs: Iterable[Pair], *, joins: bool = True) -> Iterator[bool]:
+    def weight(line: dict[str, Any]) -> int:
+        return sum(SEVERITY[kind] for name, kind in line["findings"].items() if joins or not name.startswith(JOINS))
+
     for pair in pairs:
-        good, bad = (mean(sum(SEVERITY[kind] for kind in line["findings"].values()) for line in lines)
-                     for lines in (pair.better, pair.worse))  # fmt: skip
+        good, bad = (mean(map(weight, lines)) for lines in (pair.better, pair.worse))
         if good != bad:
             yield good < bad
 

@@ -55,11 +55,12 @@ def test_findings_about_joins_are_also_counted_where_only_the_joins_differ() -> 
 def test_verdicts_are_also_counted_without_deepnorm() -> None:
     losses: dict[str, list[float | None]] = {"good": [1.0, 1.01], "bad": [2.0, 2.01], "post": [3.0, 3.01]}
     arms = [toy.arm("good"), toy.arm("bad", "plan=16x3"), toy.arm("post", POST_NORM)]
-    found = {"good": {"a": "warning"}, "bad": {}, "post": {"a": "severe"}}
+    found = {"good": {"new-channels-too-small": "warning"}, "bad": {"a": "note"}, "post": {"a": "severe"}}
     lines = {arm.network: [line(0, 0.5), line(2, 0.5, found[arm.network])] for arm in arms}
     counted = shares(examined(losses, lines, arms))
     assert counted["the doctor finds less"] == ("–", "2 of 3")
     assert counted["the same, without DeepNorm"] == ("–", "0 of 1")
+    assert counted["the same, without DeepNorm and findings about joins"] == ("–", "–")
 
 
 def test_a_pair_of_two_studies_counts_once() -> None:
