@@ -53,7 +53,8 @@ def loss_over_blocks(results: Results, setting: Setting, *, training: bool = Fal
         shown = [len(results.finished(arm)) for arms in families.values() for arm in arms]
         yield f"{setting.key}-{kind}", LineChart(
             lines=lines, title=f"{kind.capitalize()} loss over depth: {setting.key}", x_label="blocks",
-            y_label=f"{kind} loss (nats)", note=f"{setting.about}; mean ± standard error over {seeds_in_words(shown)}",
+            y_label=f"{kind} loss (nats)", log_x=True, x_ticks=sorted({block for line in lines for block in line.x}),
+            note=f"{setting.about}; mean ± standard error over {seeds_in_words(shown)}",
         )  # fmt: skip
 
 
