@@ -61,7 +61,7 @@ def part_of(place: StudyFiles, results: Results, part: str) -> str:
         made = [f"- {outcome}" for outcome in outcomes if outcome.verdict != NOT_MADE]
         waiting = len(outcomes) - len(made)
         return "\n".join([*made, *([f"- Not compared, because cells are missing: {waiting}"] if waiting else [])])
-    return "\n\n".join(table.markdown() for table in tables)
+    return "\n\n".join(table.markdown() for table in tables if table.rows)
 
 
 def gains_table(sizes: list[str]) -> Table:
