@@ -1,4 +1,6 @@
-"""Writes the results of studies into README.md and docs/results/studies: `python -m tools.evidence`.
+"""Writes the results of studies into README.md, docs/results/demo.md and docs/results/studies.
+
+Run it with `python -m tools.evidence`.
 
 The results are docs/results/evidence/STUDY-SIZE/results.jsonl, which `stepsnet study STUDY --size SIZE --out
 docs/results/evidence` writes. The marks `<!-- study: STUDY SIZE PART … -->` and `<!-- end -->` enclose what is written:
@@ -23,7 +25,7 @@ from stepsnet.research.studies.runner import StudyFiles, collect
 
 ROOT = Path(__file__).parent.parent
 EVIDENCE = ROOT / "docs/results/evidence"
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs/results/studies").glob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "docs/results/demo.md", *sorted((ROOT / "docs/results/studies").glob("*.md")))
 COLUMNS = ("network", "blocks", "params", "MACs", "learning rate", "seeds", "validation loss", "γ late")
 MARKED = re.compile(r"(<!-- study: (\w+) (\w+) ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 DOCTORS = re.compile(r"(<!-- doctor: ([\w -]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
