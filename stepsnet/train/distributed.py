@@ -158,6 +158,9 @@ def join_processes(parallel: Parallel, device: str = "auto") -> Iterator[Process
         print(f"rank {processes.rank} of {world} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         raise  # without destroy_process_group, which could wait for a process that has died
     if not joined_before:
+        # The wrapped model goes before its process group. As the last owner of the group it would end the group's
+        # threads while it holds the interpreter's lock. A thread that still lets go of a tensor waits for that lock.
+        gc.collect()
         dist.destroy_process_group()
 
 

@@ -69,7 +69,9 @@ def train(config: TrainConfig, callbacks: Sequence[AnyCallback] = (), *, task: T
         processes.decide(lambda: _folder_for(config))  # refuse a folder that is in use before the data are read
         trainer = Trainer(config, callbacks, task=task, processes=processes)
         check_new_run(config, trainer.model)
-        return trainer.fit()
+        result = trainer.fit()
+        del trainer  # join_processes says why
+        return result
 
 
 def resume(
@@ -104,7 +106,9 @@ def resume(
         if done is not None and trainer.total_steps <= done:
             asked = counted(trainer.total_steps, "step")
             raise UsageError(f"{folder} has finished after {counted(done, 'step')}; {asked} would not extend it.")
-        return trainer.fit(folder)
+        result = trainer.fit(folder)
+        del trainer
+        return result
 
 
 class Trainer:

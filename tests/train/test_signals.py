@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import multiprocessing
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from stepsnet.runs.folder import METRICS, read_lines
@@ -163,21 +165,27 @@ def break_down() -> None:
     raise ArithmeticError("a bug on one process")
 
 
+def launched_twice(work: Callable[[], object]) -> list[Forked]:
+    """Two processes with the environment that torchrun gives them."""
+    port = free_port()
+
+    def member(rank: int) -> Callable[[], None]:
+        def launched() -> None:
+            os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            work()
+
+        return launched
+
+    return [Forked(member(rank)) for rank in (0, 1)]
+
+
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
 @pytest.mark.parametrize("end", [kill_myself, break_down])
 def test_when_one_process_ends_all_end(
     mode: str, end: Callable[[], object], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    port = free_port()
-
-    def member(rank: int) -> Callable[[], None]:
-        def work() -> None:
-            os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            train(small_config(tmp_path / "run", f"parallel={mode}"), task=DyingTask(end))
-
-        return work
-
-    processes = [Forked(member(rank)) for rank in (0, 1)]
+    config = small_config(tmp_path / "run", f"parallel={mode}")
+    processes = launched_twice(lambda: train(config, task=DyingTask(end)))
     codes = [process.exit_code(within=50) for process in processes]
     assert 0 not in codes
     said = capfd.readouterr().err
@@ -199,6 +207,23 @@ def test_torchrun_names_the_rank_and_resumes_by_itself(tmp_path: Path) -> None:
         lambda: train(small_config(tmp_path / "uninterrupted", "parallel=ddp", "checkpoint.every=2"), task=NoisyTask()),
     )
     assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "uninterrupted")
+
+
+def test_the_wrapped_model_is_gone_before_its_process_group_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other way round, PyTorch can wait for ever (`join_processes`)."""
+    destroy = dist.destroy_process_group
+
+    def counted() -> None:
+        wrapped = [found for found in gc.get_objects() if type(found) is nn.parallel.DistributedDataParallel]
+        (tmp_path / f"wrapped-{dist.get_rank()}").write_text(str(len(wrapped)))
+        destroy()
+
+    monkeypatch.setattr(dist, "destroy_process_group", counted)
+    processes = launched_twice(lambda: train(small_config(tmp_path / "run", "parallel=ddp"), task=NoisyTask()))
+    assert [process.exit_code(within=50) for process in processes] == [0, 0]
+    assert [(tmp_path / f"wrapped-{rank}").read_text() for rank in (0, 1)] == ["0", "0"]
 
 
 def test_torchrun_ends_all_when_one_raises(tmp_path: Path) -> None:
