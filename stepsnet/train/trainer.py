@@ -107,7 +107,7 @@ def resume(
             asked = counted(trainer.total_steps, "step")
             raise UsageError(f"{folder} has finished after {counted(done, 'step')}; {asked} would not extend it.")
         result = trainer.fit(folder)
-        del trainer
+        del trainer  # join_processes says why
         return result
 
 
